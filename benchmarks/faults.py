@@ -20,7 +20,7 @@ import onnxruntime
 from onnx import numpy_helper
 
 import layoutopt
-from layoutopt.verification.file_comparison import verify_files
+from layoutopt.verification.gate import verify_files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import zoo

@@ -30,7 +30,6 @@ from layoutopt.cost import (
     Absorbed,
     CostModel,
     Epilogues,
-    StandardKernels,
     priced_with,
 )
 from layoutopt.cost_models.epilogues import EpilogueRule, find_epilogues
@@ -96,10 +95,12 @@ class RuntimeSpec(SpecModel):
 
     def restricted(self, model: CostModel) -> CostModel:
         """The cost model of a target, or of several, with the kernels and conversions that this runtime has."""
-        standard = StandardKernels(self.dialects[0], self._absorbed()) if self.kernels == "standard" else None
-        if standard is None and not self.converts_in_kernels:
+        standard = self.dialects[0] if self.kernels == "standard" else ""
+        if not standard and not self.converts_in_kernels:
             return model
-        return priced_with(model, standard=standard, converts_in_kernels=self.converts_in_kernels)
+        return priced_with(
+            model, standard=standard, absorbed=self._absorbed(), converts_in_kernels=self.converts_in_kernels
+        )
 
     def epilogues(self, graph: Graph) -> Epilogues:
         """The ops of a graph, before planning, that the runtime computes in the kernel before them."""

@@ -44,58 +44,50 @@ class FoldAffines(Pass):
 
     def _run(self, graph: Graph, context: PassContext, budget: "_Budget") -> None:
         """Fold into producers in topological order, then into consumers in reverse order, so that chains fold into one op."""
-        remaining = [
-            op
-            for op in graph.ops
-            if (affine := facts(op).affine(op)) and self._fold_backward(graph, op, affine, budget)
-        ]
+        remaining = [op for op in graph.ops if _fold_across_views(graph, op, "out", budget)]
         for op in reversed(remaining):
-            affine = facts(op).affine(op)
-            assert affine is not None
-            reason = self._fold_forward(graph, op, affine, budget)
+            reason = _fold_across_views(graph, op, "in", budget)
             if reason:
                 context.note(self, op.name or op.y.name, reason)
 
-    def _fold_backward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
-        """Fold an affine into the op that computes its input. Returns the reason why it stays; empty if it was folded."""
-        value = op.inputs[affine.index]
-        assert value is not None
-        axis, values = affine.axis, list[Value]()
-        while True:
-            producer = graph.producer(value)
-            if producer is None:
-                return "its input is a graph input"
-            if not graph.has_one_use(value):
-                return f"{value.name} has other readers"
-            rule = rule_of(producer)
-            if not isinstance(rule, View):
-                break
-            value = producer.x
-            axes = {rule.permuted_axis(producer, each): each for each in range(value.rank or 0)}
-            if axis is not None and axes.get(axis) is None:
-                return f"{producer.kind} before it splits or merges the axis"
-            axis = None if axis is None else axes[axis]
-            values.append(value)
-        return _fold(graph, op, producer, affine.with_axis(axis), "out", values, budget)
 
-    def _fold_forward(self, graph: Graph, op: Op, affine: Affine, budget: "_Budget") -> str:
-        """Fold an affine into the op that reads its output. Returns the reason why it stays; empty if it was folded."""
-        value, axis, values = op.y, affine.axis, list[Value]()
-        while True:
-            if not graph.has_one_use(value):
-                return f"{value.name} is read more than once or is an output"
-            (use,) = graph.uses(value)
-            rule = rule_of(use.op)
-            if use.index != 0:
-                return f"{use.op.kind} reads it as a parameter"
-            if not isinstance(rule, View):
-                break
-            axis = None if axis is None else rule.permuted_axis(use.op, axis)
-            if affine.axis is not None and axis is None:
-                return f"{use.op.kind} behind it splits or merges the axis"
-            value = use.op.y
-            values.append(value)
-        return _fold(graph, op, use.op, affine.with_axis(axis), "in", values, budget)
+def _fold_across_views(graph: Graph, op: Op, side: Side, budget: "_Budget") -> str:
+    """Fold an affine into the op that computes its input, or that reads its output, with view ops between them.
+
+    Args:
+        graph: the graph.
+        op: the op that applies the affine.
+        side: "out" for the op that computes its input, of whose output it is an affine.
+        budget: the limit of the growth of the file.
+
+    Returns:
+        The reason why it stays; empty if it was folded, or if the op is no affine.
+    """
+    affine = facts(op).affine(op)
+    if affine is None:
+        return ""
+    value = op.inputs[affine.index] if side == "out" else op.y
+    assert value is not None
+    axis, values = affine.axis, list[Value]()
+    while True:
+        other = graph.producer(value) if side == "out" else graph.only_reader(value)
+        if not graph.has_one_use(value):
+            return f"{value.name} has other readers or is an output"
+        if other is None:
+            return "its input is a graph input"
+        rule = rule_of(other)
+        if side == "in" and other.inputs[0] is not value:
+            return f"{other.kind} reads it as a parameter"
+        if not isinstance(rule, View):
+            return _fold(graph, op, other, affine.with_axis(axis), side, values, budget)
+        if axis is not None:
+            axes = {before: rule.permuted_axis(other, before) for before in range(other.x.rank or 0)}
+            moved = axes if side == "in" else {after: before for before, after in axes.items()}
+            axis = moved.get(axis)
+            if axis is None:
+                return f"{other.kind} splits or merges the axis"
+        value = other.x if side == "out" else other.y
+        values.append(value)
 
 
 @dataclass(slots=True)

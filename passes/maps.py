@@ -12,7 +12,8 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Array, Op, TensorType, Value
-from layoutopt.ops import LinearMap, View, add_sum, estimated_extent, facts, rounded, rule_of
+from layoutopt.ops import Affine, LinearMap, View, add_sum, estimated_extent, facts, rounded, rule_of
+from layoutopt.ops.signatures import present
 from layoutopt.passes.base import Pass, PassContext
 
 # Chains of ops from one value to another: traced backwards from their end, and rebuilt on another value.
@@ -218,13 +219,10 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     Returns:
         The reason why the map stays; empty if it was moved, or if there is nothing to move it across.
     """
-    x, y = op.x, op.y
-    views = list(trace_chain(graph, x, axis, is_view))
-    top, at = (views[-1].op.x, views[-1].input_axis) if views else (x, axis)
-    concat = graph.only_producer(top)
-    if concat is None or facts(concat).concatenated_axis(concat) != at:
-        concat, views, top, at = None, [], x, axis
-    map_inputs = _map_inputs(graph, (top,) if concat is None else concat.inputs, at, (len(x.dims), axis), sizes)
+    x, y, concat = op.x, op.y, graph.only_producer(op.x)
+    if concat is not None and facts(concat).concatenated_axis(concat) != axis:
+        concat = None
+    map_inputs = _map_inputs(graph, (x,) if concat is None else concat.inputs, axis, sizes)
     moved = [each for each in map_inputs if each.chain]
     rest = [each for each in map_inputs if not each.chain]
     if not moved:
@@ -242,12 +240,11 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     for each in moved:
         part = apply_map(graph, op, map.of_ranges([(each.start, each.stop)]), each.source)
         assert part is not None, "a piece of a map is a map"
-        summands.append(rebuild_chain(graph, (*each.chain, *reversed(views)), part))
+        summands.append(rebuild_chain(graph, each.chain, part))
     if rest:
         values = [each.value for each in rest]
-        value = values[0] if concat is None or len(values) == 1 else concatenate(graph, concat, values, at)
-        ranges = [(each.start, each.stop) for each in rest]
-        part = apply_map(graph, op, map.of_ranges(ranges), rebuild_chain(graph, views[::-1], value))
+        value = values[0] if concat is None or len(values) == 1 else concatenate(graph, concat, values, axis)
+        part = apply_map(graph, op, map.of_ranges([(each.start, each.stop) for each in rest]), value)
         assert part is not None, "pieces of a map are a map"
         # Last, because the kernel of this map may add the sum of the other maps to its result.
         summands.append(part)
@@ -264,25 +261,17 @@ def _move_forward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     Returns:
         The reason why the map stays; empty if it was moved, or if there is nothing to move it across.
     """
-    x, value, at = op.x, op.y, axis
-    chain: list[TracedOp] = []
-    while not (chain and is_average(chain[-1].op)):
-        reader = graph.only_reader(value)
-        if reader is None or reader.x is not value or not (is_view(reader) or is_average(reader)):
-            return ""
-        traced = trace_forward(reader, at)
-        if traced is None:
-            return ""
-        chain.append(traced)
-        value, at = reader.y, traced.output_axis
-    if at != axis or value.rank != x.rank or _channel_size(value, at, sizes) >= _channel_size(x, axis, sizes):
+    x, reader = op.x, graph.only_reader(op.y)
+    average = trace_forward(reader, axis) if reader is not None and is_average(reader) else None
+    if average is None or average.op.x is not op.y:
         return ""
-    map = facts(op).linear_map(op)
+    value, chain = average.op.y, [average]
+    map = facts(op).linear_map(op) if _channel_size(value, axis, sizes) < _channel_size(x, axis, sizes) else None
     if map is None:
         return ""
     out_channels, in_channels = map.extents
     before = _map_work(map.extents, _channel_size(x, axis, sizes)) + _work_of(chain, out_channels, sizes)
-    after = _map_work(map.extents, _channel_size(value, at, sizes)) + _work_of(chain, in_channels, sizes)
+    after = _map_work(map.extents, _channel_size(value, axis, sizes)) + _work_of(chain, in_channels, sizes)
     if after * MOVE_GAIN > before:
         return "behind the average of its result it would not take much fewer operations"
     moved = apply_map(graph, op, map, rebuild_chain(graph, chain, x))
@@ -291,21 +280,16 @@ def _move_forward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     return ""
 
 
-def _map_inputs(
-    graph: Graph, pieces: Sequence[Value | None], axis: int, rank_and_axis: tuple[int, int], sizes: Sizes
-) -> list[MapInput]:
-    """The pieces along an axis, each with the chain from its smallest ancestor that has the rank and the mapped axis."""
+def _map_inputs(graph: Graph, pieces: Sequence[Value | None], axis: int, sizes: Sizes) -> list[MapInput]:
+    """The pieces along an axis, each with the chain of averages from its smallest ancestor."""
     map_inputs, start = [], 0
     for piece in pieces:
         extent = piece.shape[axis] if piece is not None and piece.shape is not None else None
         if piece is None or not isinstance(extent, int):
             return []
-        chain = list(trace_chain(graph, piece, axis, lambda op: is_view(op) or is_average(op)))
-        best, fewest = 0, _channel_size(piece, axis, sizes)
-        for count, traced in enumerate(chain, 1):
-            size = _channel_size(traced.op.x, traced.input_axis, sizes)
-            if (traced.op.x.rank, traced.input_axis) == rank_and_axis and size < fewest:
-                best, fewest = count, size
+        chain = list(trace_chain(graph, piece, axis, is_average))
+        sources = [piece, *(traced.op.x for traced in chain)]
+        best = min(range(len(sources)), key=lambda count: _channel_size(sources[count], axis, sizes))
         map_inputs.append(MapInput(piece, extent, start, tuple(reversed(chain[:best]))))
         start += extent
     return map_inputs
@@ -341,18 +325,16 @@ def _map_work(extents: tuple[int, int], channel_size: float) -> float:
 
 
 def _work_of(chain: Sequence[TracedOp], extent: int, sizes: Sizes) -> float:
-    """The operations of the averages of a chain at so many channels; view ops take none."""
+    """The operations of a chain of averages at so many channels."""
     work = 0.0
     for traced in chain:
-        rule = rule_of(traced.op)
-        if is_average(traced.op) and rule is not None:
-            own = traced.op.x.dims[traced.input_axis]
-            assert isinstance(own, int)
-            touched = _channel_size(traced.op.x, traced.input_axis, sizes)
-            touched += _channel_size(traced.op.y, traced.output_axis, sizes)
-            specialized = sizes.specialize(traced.op)
-            flops = sum(rule.flops(each) for each in specialized) / len(specialized)
-            work += extent * (flops / own + ACCESS_COST * touched)
+        own = traced.op.x.dims[traced.input_axis]
+        assert isinstance(own, int)
+        touched = _channel_size(traced.op.x, traced.input_axis, sizes)
+        touched += _channel_size(traced.op.y, traced.output_axis, sizes)
+        specialized = sizes.specialize(traced.op)
+        flops = sum(facts(each).flops(each) for each in specialized) / len(specialized)
+        work += extent * (flops / own + ACCESS_COST * touched)
     return work
 
 
@@ -398,10 +380,9 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
     Returns:
         The reason why the two are not merged; empty if they were merged, or if no map computes the input.
     """
-    value, y = op.x, op.y
+    y, value, value_axis = op.y, op.x, axis
     views: list[TracedOp] = []
-    affines: list[Op] = []
-    value_axis = axis
+    affines: list[Affine] = []
     while True:
         first = graph.only_producer(value)
         if first is None:
@@ -413,13 +394,9 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
         if view is not None:
             views.append(view)
             value, value_axis = view.op.x, view.input_axis
-        elif (
-            affine is not None
-            and affine.axis in (None, value_axis)
-            and (before := first.inputs[affine.index]) is not None
-        ):
-            affines.append(first)
-            value = before
+        elif affine is not None and affine.axis in (None, value_axis):
+            affines.append(affine)
+            value = present(first.inputs[affine.index])
         else:
             return ""
     source = first.x
@@ -428,7 +405,8 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
         return "an extent is unknown"
     if in_channels * out_channels * MERGE_GAIN > between * (in_channels + out_channels):
         return "one map instead of two would not take much fewer multiply-adds"
-    whole = _product(op, affines, first)
+    last, start = facts(op).linear_map(op), facts(first).linear_map(first)
+    whole = last.scaled(affines).after(start) if last is not None and start is not None else None
     if whole is None or facts(op).with_linear_map(op, whole) is None:
         return f"no {op.kind} computes the product of the maps"
     result = apply_map(graph, op, whole, rebuild_chain(graph, views[::-1], source))
@@ -436,16 +414,3 @@ def _merge(graph: Graph, op: Op, axis: int) -> str:
         return "the weights of the product would overflow"
     graph.replace_value(y, result)
     return ""
-
-
-def _product(op: Op, affines: list[Op], first: Op) -> LinearMap | None:
-    """The composition of two maps and the affines between them."""
-    last, start = facts(op).linear_map(op), facts(first).linear_map(first)
-    if last is None or start is None:
-        return None
-    for each in affines:
-        affine = facts(each).affine(each)
-        assert affine is not None
-        _, in_channels = last.extents
-        last = last.scaled(*affine.broadcast_to(in_channels))
-    return last.after(start)

@@ -1,11 +1,11 @@
 """Passes that simplify the graph before planning: constants, copies, unused ops, and fusion patterns."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from layoutopt.formats import is_unknown
 from layoutopt.inference import evaluate_extents, infer_again
-from layoutopt.ir.constants import LARGE, share_constants
+from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
@@ -174,9 +174,8 @@ class FoldConstants(Pass):
         return found
 
     def _fold(self, graph: Graph, context: PassContext) -> bool:
-        """Replace the results that other ops read by constants. Returns whether the graph has changed."""
-        merged = _merge_equal(graph, self._foldable(graph, context), context)
-        foldable = self._foldable(graph, context)
+        """Replace the results that other ops read by constants. Returns whether it replaced a result."""
+        foldable = self._foldable(graph)
         chosen = _chosen(graph, foldable, context)
         folded: dict[str, Value] = {}
         for value, data in self._results(graph, chosen, context).items():
@@ -189,7 +188,7 @@ class FoldConstants(Pass):
             if not any(graph.is_used(value) for value in outputs):
                 graph.remove_op(op)
         _take_names(graph, folded)
-        return bool(folded) or merged
+        return bool(folded)
 
     def _results(self, graph: Graph, chosen: Mapping[Value, bool], context: PassContext) -> dict[Value, Data | None]:
         """The constants for values, given for each whether it is larger than the constants it is computed from."""
@@ -205,7 +204,7 @@ class FoldConstants(Pass):
             found[value] = None if array is None else ArrayData(array)
         return found
 
-    def _foldable(self, graph: Graph, context: PassContext) -> dict[Op, None]:
+    def _foldable(self, graph: Graph) -> dict[Op, None]:
         """The ops that depend on constants alone, in topological order."""
         foldable: dict[Op, None] = {}
         computed: set[Value] = set()
@@ -284,43 +283,6 @@ def _is_bounded(graph: Graph, value: Value, inputs: list[Value]) -> bool:
 
 def _is_read_by_anchor(graph: Graph, value: Value) -> bool:
     return any((rule := rule_of(reader)) is not None and rule.is_anchor for reader in graph.readers(value))
-
-
-def _merge_equal(graph: Graph, foldable: Mapping[Op, None], context: PassContext) -> bool:
-    """Replace the Identity of a constant by the constant, and equal ops on equal constants by one op.
-
-    Returns whether it replaced an op.
-    """
-    first: dict[Hashable, Op] = {}
-    found = False
-    for op in foldable:
-        outputs = [value for value in op.outputs if value is not None]
-        if any(graph.is_output(value) or value.name in context.pins for value in outputs):
-            continue
-        kept = op.inputs if is_copy(op) else first.setdefault(_key(op), op).outputs
-        if kept is op.outputs or len(kept) != len(op.outputs):
-            continue
-        for value, same in zip(op.outputs, kept, strict=True):
-            if value is not None and same is not None:
-                graph.replace_uses(value, same)
-        graph.remove_op(op)
-        found = True
-    return found
-
-
-def _key(op: Op) -> Hashable:
-    """A key that is equal for ops with equal results. Small constants are compared by their elements."""
-    inputs = tuple(
-        (value.type, value.data.numpy().tobytes())
-        if value is not None
-        and value.data is not None
-        and value.data.nbytes <= LARGE
-        and value.dtype is not DType.STRING
-        else value
-        for value in op.inputs
-    )
-    present = tuple(value is not None for value in op.outputs)
-    return (op.kind, op.version, tuple(sorted(op.attributes.items(), key=lambda item: item[0])), inputs, present)
 
 
 def _replace(graph: Graph, value: Value, type: TensorType | OpaqueType, data: Data) -> Value:

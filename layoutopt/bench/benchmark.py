@@ -159,7 +159,7 @@ def same_inputs(
     own, names = {symbol.name for symbol in symbols_of(interfaces[0])}, {each.name for each in interfaces[0].inputs}
     samples: SampleInputs = sample_inputs_for(models[0], _among(own, known), _among(names, given))
     sizes = defaults | _among(defaults, samples.planned) | _among(defaults, known)
-    drawn = [samples.draw(each, seed, sizes, is_first=True) for each in interfaces]
+    drawn = [samples.draw(each, seed, sizes) for each in interfaces]
     feeds = [
         {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
         for feed in drawn

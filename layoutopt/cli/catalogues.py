@@ -181,7 +181,7 @@ def _one_format(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> 
             "strides": layout.strides,
             "byte_strides": [stride * element.bits / 8 for stride in layout.strides],
             "elements": layout.size,
-            "padding": format.padding_elements(layout.shape),
+            "padding": layout.capacity - layout.size,
             "capacity": layout.capacity,
             "capacity_bytes": layout.capacity * element.bits // 8,
             "offsets": _elements(layout),

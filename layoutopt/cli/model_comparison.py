@@ -26,7 +26,7 @@ from layoutopt.runtime.custom_ops import kernel_libraries
 from layoutopt.sample_inputs import prepare_inputs, read_inputs
 from layoutopt.verification import Verification
 from layoutopt.verification.difference import Difference
-from layoutopt.verification.file_comparison import verify_files
+from layoutopt.verification.gate import verify_files
 from layoutopt.verification.runs import Request
 
 

@@ -8,7 +8,7 @@ from layoutopt.cost.model import (
     for_targets,
     targets_of,
 )
-from layoutopt.cost.prices import Absorbed, Epilogues, Prices, StandardKernels, priced_with
+from layoutopt.cost.prices import Absorbed, Epilogues, Prices, priced_with
 
 __all__ = [
     "Absorbed",
@@ -17,7 +17,6 @@ __all__ = [
     "MeasuredPrices",
     "MultiTargetCostModel",
     "Prices",
-    "StandardKernels",
     "emulation_conversions",
     "for_targets",
     "priced_with",

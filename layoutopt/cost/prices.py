@@ -56,24 +56,12 @@ _CACHE_LINE = 64
 """Bytes that a processor reads for any element of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class StandardKernels:
-    """A runtime of standard ONNX, whose kernels read operands in canonical format.
+@dataclass(eq=False)
+class Prices:
+    """The prices of a cost model in an environment; by default those of the model itself.
 
     Attributes:
-        dialect: the dialect in which its operators are written.
-        absorbed: the Transposes that cost nothing.
-    """
-
-    dialect: str = "standard"
-    absorbed: Absorbed = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """The conditions beside op and signature on which a price depends.
-
-    Attributes:
+        model: the cost model.
         fused_tensors: the tensors, by name, of ops that become part of a blocked convolution, with the share of the time of the
             op that remains in blocked formats.
         is_default_kernel: whether onnxruntime runs a canonical op as the blocked kernel with a signature, between two reorders.
@@ -82,27 +70,23 @@ class Environment:
             Winograd's algorithm.
         converts_in_kernels: whether a library that has a kernel for the canonical format, but a faster one for another format,
             converts the operands to that format, and the result back, where that is faster.
-        standard: set for a runtime that has only kernels for canonical formats; it chooses the formats inside of its kernels.
+        standard: the dialect of a runtime that has only kernels for canonical formats, and chooses the formats inside of its
+            kernels; empty for other runtimes.
+        absorbed: the Transposes that cost nothing in a standard runtime.
         sizes: the points of symbolic dimensions at which ops are priced; without any, ops have symbolic extents.
         epilogues: the ops that the runtime computes in the kernel before them, with the remaining fractions of their times.
     """
 
+    model: CostModel
     fused_tensors: Mapping[str, float] = field(default_factory=dict)
     is_default_kernel: Callable[[Op, Signature], bool] | None = None
     converts_in_kernels: bool = False
-    standard: StandardKernels | None = None
+    standard: str = ""
+    absorbed: Absorbed = frozenset()
     sizes: Sizes = NO_SIZES
     epilogues: Epilogues = field(default_factory=dict)
-
-
-class Prices:
-    """The prices of a cost model in an environment; by default those of the model itself."""
-
-    def __init__(self, model: CostModel, environment: Environment | None = None) -> None:
-        self.model = model
-        self.environment = environment or Environment()
-        self._ops_at_sizes: dict[Op, tuple[tuple[object, ...], list[Op]]] = {}
-        self._default_seconds: dict[Op, float] = {}
+    _ops_at_sizes: dict[Op, tuple[tuple[object, ...], list[Op]]] = field(default_factory=dict, init=False)
+    _default_seconds: dict[Op, float] = field(default_factory=dict, init=False)
 
     @property
     def name(self) -> str:
@@ -112,14 +96,14 @@ class Prices:
     @property
     def dialect(self) -> str:
         """The default output dialect for this target."""
-        return self.environment.standard.dialect if self.environment.standard else self.model.dialect
+        return self.standard or self.model.dialect
 
     def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
         """The formats that kernels require at any of the sizes, if they fit the symbolic shape.
 
         None for standard operators: canonical formats, and those of neighbours, are candidates anyway.
         """
-        if self.environment.standard:
+        if self.standard:
             return ()
         at_sizes = self._at_sizes(op)
         if at_sizes is None:
@@ -135,10 +119,10 @@ class Prices:
         """
         at_sizes = self._at_sizes(op) or [op]
         seconds = sum(self._seconds(each, signature) for each in at_sizes) / len(at_sizes)
-        rule = rule_of(op) if op in self.environment.epilogues else None
+        rule = rule_of(op) if op in self.epilogues else None
         if rule is None or not rule.is_layout_agnostic(op, signature):
             return seconds
-        return seconds * self.environment.epilogues[op]
+        return seconds * self.epilogues[op]
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """Estimated seconds of a conversion, the mean over the sizes; 0 if no byte moves at any size.
@@ -146,7 +130,7 @@ class Prices:
         If no byte moves only at a size at which an extent is 1, the written model copies them all the same, so that size is
         priced with an extent of 2.
         """
-        sizes = self.environment.sizes
+        sizes = self.sizes
         if not any(sizes.points) or value.shape is None or not is_symbolic(value.shape):
             return self.model.conversion_seconds(value, src, dst)
         moves = not src.format.same_bytes(dst.format, value.shape)
@@ -159,24 +143,24 @@ class Prices:
     def emulation_conversions(self, op: Op, signature: Signature) -> int:
         """The largest number of operands, without constants, that are converted within the op at any of the sizes."""
         at_sizes = self._at_sizes(op) or [op]
-        if not self.environment.standard:
+        if not self.standard:
             return max(emulation_conversions(self.model, each, signature) for each in at_sizes)
         return max(len(self._standard_conversions(each, signature)[0]) for each in at_sizes)
 
     def _at_sizes(self, op: Op) -> list[Op] | None:
         """The op at every size; None if it has no symbolic extents."""
         values = [value for value in (*op.inputs, *op.outputs) if value is not None]
-        if not any(self.environment.sizes.points) or not any(is_symbolic(value.shape or ()) for value in values):
+        if not any(self.sizes.points) or not any(is_symbolic(value.shape or ()) for value in values):
             return None
         key = (op.inputs, op.outputs, *(value.type for value in values))
         known = self._ops_at_sizes.get(op)
         if known is None or known[0] != key:
-            known = self._ops_at_sizes[op] = (key, self.environment.sizes.specialize(op))
+            known = self._ops_at_sizes[op] = (key, self.sizes.specialize(op))
         return known[1]
 
     def _seconds(self, op: Op, signature: Signature) -> float:
         """Seconds of an op at one size, without epilogues."""
-        if self.environment.standard is None or isinstance(rule_of(op), View):
+        if not self.standard or isinstance(rule_of(op), View):
             return self._seconds_in_kernels(op, signature)
         inner = self._seconds_in_kernels(op, canonical_signature(op))
         run, absorbed = self._standard_conversions(op, signature)
@@ -186,15 +170,14 @@ class Prices:
     def _seconds_in_kernels(self, op: Op, signature: Signature) -> float:
         """Seconds in the kernel for the signature, or in one that the runtime chooses for a canonical op."""
         seconds, rule = self._seconds_if_fused(op, signature), rule_of(op)
-        environment = self.environment
         if rule is None or not is_canonical(signature):
             return seconds
-        if environment.is_default_kernel is not None:
+        if self.is_default_kernel is not None:
             if op not in self._default_seconds:
-                chosen = (each for each in self._signatures_of_kernels(op) if environment.is_default_kernel(op, each))
+                chosen = (each for each in self._signatures_of_kernels(op) if self.is_default_kernel(op, each))
                 self._default_seconds[op] = min((self._seconds_if_fused(op, each) for each in chosen), default=0.0)
             seconds = max(seconds, self._default_seconds[op])
-        if environment.converts_in_kernels and not isinstance(rule, View):
+        if self.converts_in_kernels and not isinstance(rule, View):
             found = (self._kernel_with_conversions(op, each) for each in self._signatures_of_kernels(op))
             seconds = min([seconds, *found])
         return seconds
@@ -214,7 +197,7 @@ class Prices:
                 each is None or value is None or value.shape != y.shape or each.format == storage.format
                 for value, each in zip(op.inputs, signature.inputs, strict=True)
             )
-            share = self.environment.fused_tensors.get(y.tensor, 1.0) if all(same) else 1.0
+            share = self.fused_tensors.get(y.tensor, 1.0) if all(same) else 1.0
         return share * self.model.kernel_seconds(op, signature) if share else 0.0
 
     def _kernel_with_conversions(self, op: Op, signature: Signature) -> float:
@@ -246,8 +229,7 @@ class Prices:
 
     def _is_absorbed(self, op: Op, slot: Slot, value: Value, format: Format) -> bool:
         """Whether the runtime reads the operand as it is stored."""
-        standard: Any = self.environment.standard
-        if slot.side == "out" or (op.kind, value.dtype) not in standard.absorbed or format.rank < 2:
+        if slot.side == "out" or (op.kind, value.dtype) not in self.absorbed or format.rank < 2:
             return False
         *batch, rows, columns = range(format.rank)
         return format == Format.plain((*batch, columns, rows))
@@ -285,12 +267,10 @@ def priced_with(model: CostModel, **conditions: Any) -> CostModel:
 
     Args:
         model: the cost model.
-        conditions: fields of `Environment`.
+        conditions: fields of `Prices`.
     """
     return for_targets([_prices(each, conditions) for each in targets_of(model)])
 
 
 def _prices(model: CostModel, conditions: Mapping[str, Any]) -> Prices:
-    if type(model) is Prices:
-        return Prices(model.model, replace(model.environment, **conditions))
-    return Prices(model, Environment(**conditions))
+    return replace(model, **conditions) if type(model) is Prices else Prices(model, **conditions)

@@ -5,24 +5,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layoutopt.dialects.builder import OpBuilder, Packed, write_plain
+from layoutopt.dialects.builder import OpBuilder, Packed, replace_op, rewriting, write_plain
 from layoutopt.formats import Format
 from layoutopt.ir.constants import LARGE, Deferred, Rearranged, expanded_constant, with_narrow_elements
 from layoutopt.ir.graph import DOMAIN, Graph
-from layoutopt.ir.types import Attribute, DType, Op, Value
+from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import Inapplicable, X, Y, estimated_extent, rule_of
 from layoutopt.ops.axiswise import Nary, Unary
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
 
-_AXES_ARE_AN_INPUT_SINCE = 13
-
 
 class EqualizeMatmulRanks(Pass):
-    """Unsqueeze the operand of lower rank of a float16 MatMul behind a conversion, because onnxruntime would crash.
+    """Reshape the operand of lower rank of a float16 MatMul behind a conversion, because onnxruntime would crash.
 
     before: x -> Transpose(0, 2, 1) -> MatMul(w: [8,8])
-    after:  x -> Transpose(0, 2, 1) -> MatMul(Unsqueeze(w): [1,8,8])
+    after:  x -> Transpose(0, 2, 1) -> MatMul(Reshape(w): [1,8,8])
 
     At its default level, onnxruntime 1.31 fuses a Transpose that moves the batch into a product, even through a Cast to
     float32 that it inserts; if the other operand has fewer axes, the process crashes. Only a Transpose that layoutopt inserts
@@ -42,25 +40,18 @@ class EqualizeMatmulRanks(Pass):
                 smaller, larger = sorted(operands, key=lambda value: len(value.dims))
                 missing = len(larger.dims) - len(smaller.dims)
                 if len(smaller.dims) > 1 and missing and _is_inserted(graph, larger):
-                    graph.set_input(op, op.inputs.index(smaller), _unsqueezed(graph, op, smaller, missing))
+                    builder = rewriting(graph, op, "raised")
+                    raised = builder.reshape(smaller, (*(1,) * missing, *smaller.dims))
+                    inputs = [raised if value is smaller else value for value in op.inputs]
+                    (product,) = builder.op("MatMul", inputs, [op.y.type], op.attributes)
+                    builder.set_output(0, product)
+                    replace_op(graph, op, builder)
 
 
 def _is_inserted(graph: Graph, value: Value) -> bool:
     """Whether a Transpose, or a function with one, computes a value, and layoutopt inserted it."""
     op = graph.producer(value)
     return op is not None and op.origin is None and (op.kind == "Transpose" or op.domain.startswith(DOMAIN))
-
-
-def _unsqueezed(graph: Graph, op: Op, value: Value, missing: int) -> Value:
-    """The output of a new Unsqueeze that adds axes of extent 1 in front."""
-    type = value.type_with((*(1 for _ in range(missing)), *value.dims))
-    inputs: tuple[Value, ...] = (value,)
-    attributes: dict[str, Attribute] = {"axes": tuple(range(missing))}
-    if graph.opsets.get("", 0) >= _AXES_ARE_AN_INPUT_SINCE:
-        inputs = (value, graph.new_constant(np.arange(missing), f"{value.name}__axes"))
-        attributes = {}
-    name = f"{value.name}__raised"
-    return graph.new_result("Unsqueeze", inputs, type, name, op, attributes=attributes, order=op.order)
 
 
 class FoldTransposes(Pass):

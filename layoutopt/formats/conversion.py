@@ -30,11 +30,10 @@ from layoutopt.formats.layout import Array, resize
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Append `pads[i]` zeros at the end of axis i."""
+    """Append zeros at the ends of axes."""
 
     before: Shape
     after: Shape
-    pads: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,10 @@ class Transpose:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Keep the first `sizes[i]` elements of axis i."""
+    """Keep the first elements of axes."""
 
     before: Shape
     after: Shape
-    sizes: Shape
 
 
 Step = Pad | Reshape | Transpose | Slice
@@ -106,33 +104,17 @@ class StepSequence:
         """Append a Slice of the axes that change to the extents `kept`, and a Pad with zeros to `shape`."""
         changes = zip(self.shape, shape, kept, strict=True)
         cut = tuple(old if old == new else keep for old, new, keep in changes)
-        self._append(Slice(self.shape, cut, cut))
-        self._append(Pad(cut, shape, tuple(map(_growth, cut, shape))))
+        self._append(Slice(self.shape, cut))
+        self._append(Pad(cut, shape))
 
     def _append(self, step: Step) -> None:
-        if self._steps and (joint := _joint(self._steps[-1], step)):
+        last = self._steps[-1] if self._steps else None
+        if last is not None and type(step) is type(last) and not isinstance(step, Transpose):
             self._steps.pop()
-            step = joint
+            step = type(step)(last.before, step.after)
         if step.before != step.after or isinstance(step, Transpose):
             self._steps.append(step)
         self.shape = step.after
-
-
-def _joint(first: Step, second: Step) -> Step | None:
-    """Two steps of one kind as one step; None if they are of different kinds."""
-    match first, second:
-        case Reshape(), Reshape():
-            return Reshape(first.before, second.after)
-        case Slice(), Slice():
-            return Slice(first.before, second.after, second.sizes)
-        case Pad(), Pad():
-            return Pad(first.before, second.after, tuple(map(sum, zip(first.pads, second.pads, strict=True))))
-        case _:
-            return None
-
-
-def _growth(old: Dim, new: Dim) -> int:
-    return new - old if isinstance(new, int) and isinstance(old, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +133,6 @@ class Conversion:
         if self.src.rank != self.dst.rank:
             raise FormatError(f"{self.src} and {self.dst} have different ranks", hint="convert one logical tensor")
 
-    def then(self, other: Self) -> Self:
-        """The composition of this conversion and another one.
-
-        Raises:
-            FormatError: the source format of `other` is not the destination format of this conversion.
-        """
-        if other.src != self.dst:
-            raise FormatError(f"a conversion to {self.dst} cannot be followed by one from {other.src}")
-        return type(self)(self.src, other.dst)
-
-    @property
-    def inverse(self) -> Self:
-        """The conversion from `dst` to `src`."""
-        return type(self)(self.dst, self.src)
-
     def is_identity(self, shape: Shape) -> bool:
         """Whether both formats store a tensor of this shape as the same bytes.
 
@@ -174,19 +141,14 @@ class Conversion:
         """
         return self.src.same_bytes(self.dst, shape)
 
-    def moves(self, shape: Shape) -> bool:
-        """Whether bytes move: the opposite of `is_identity`."""
-        return not self.is_identity(shape)
-
-    def steps(self, shape: Shape, *, padding_is_zero: bool = False) -> tuple[Step, ...]:
+    def steps(self, shape: Shape) -> tuple[Step, ...]:
         """The array operations that convert with the fewest copies; a Reshape is no copy.
 
         Padding that the destination adds is zero. An axis that both formats pad to the same extent keeps the values of its
-        padding; otherwise the source's padding is cut off first, unless it is zero anyway.
+        padding; otherwise the source's padding is cut off first.
 
         Args:
             shape: the logical shape; axes that neither format blocks may be symbolic.
-            padding_is_zero: whether the source's padding is zero and may become padding of the destination.
 
         Returns:
             The steps from the physical shape of `src` to that of `dst`; none if bytes and physical shape are the same.
@@ -194,9 +156,9 @@ class Conversion:
         Raises:
             FormatError: one of the formats does not fit the shape.
         """
-        return _shortest(self, shape, padding_is_zero)
+        return _shortest(self, shape)
 
-    def apply(self, physical: Array, shape: tuple[int, ...], *, padding_is_zero: bool = False) -> Array:
+    def apply(self, physical: Array, shape: tuple[int, ...]) -> Array:
         """The physical array of `dst` for a physical array of `src`, computed with numpy.
 
         Raises:
@@ -205,7 +167,7 @@ class Conversion:
         expected = self.src.physical_shape(shape)
         if physical.shape != expected:
             raise FormatError(f"an array of shape {physical.shape} is given, not {expected}", where=str(self.src))
-        for step in self.steps(shape, padding_is_zero=padding_is_zero):
+        for step in self.steps(shape):
             physical = run(step, physical)
         return physical
 
@@ -215,23 +177,20 @@ _Digits = tuple[Digit, ...]
 
 
 @lru_cache(maxsize=1 << 14)
-def _shortest(conversion: Conversion, shape: Shape, padding_is_zero: bool) -> tuple[Step, ...]:
+def _shortest(conversion: Conversion, shape: Shape) -> tuple[Step, ...]:
     """The steps of a conversion; cached, since a model has many equal conversions."""
     src, dst = conversion.src, conversion.dst
     if conversion.is_identity(shape):
         sequence = StepSequence(src.physical_shape(shape))
         sequence.reshape(dst.physical_shape(shape))
         return sequence.steps
-    attempts = [
-        _TransposePlan.make(conversion, shape, merges=merges, padding_is_zero=padding_is_zero)
-        for merges in (False, True)
-    ]
+    attempts = [_TransposePlan.make(conversion, shape, merges=merges) for merges in (False, True)]
     sequences = [attempt.steps() for attempt in attempts if not attempt.inconvertible]
     intermediates = product((src, dst), (attempts[-1].inconvertible, range(src.rank))) if not sequences else ()
     for fmt, axes in intermediates:
         unblocked = fmt.without_blocks(axes)
         halves = Conversion(src, unblocked), Conversion(unblocked, dst)
-        steps = [step for half in halves for step in _shortest(half, shape, padding_is_zero)]
+        steps = [step for half in halves for step in _shortest(half, shape)]
         sequences.append(StepSequence(src.physical_shape(shape), steps).steps)
     return min(sequences, key=_sort_key)
 
@@ -245,7 +204,6 @@ class _TransposePlan:
         shape: the logical shape.
         digits: the digits of the source and the destination.
         source: the padded extents of the axes in the source.
-        kept: those of them that are kept: without the source's padding, unless it is zero.
         transposed: the extents of the axes in the Transpose.
         destination: the padded extents of the axes in the destination.
         inconvertible: the axes that one Transpose cannot convert.
@@ -256,37 +214,35 @@ class _TransposePlan:
     shape: Shape
     digits: tuple[_Digits, _Digits]
     source: Shape
-    kept: Shape
     transposed: Shape
     destination: Shape
     inconvertible: tuple[int, ...]
     merges: bool
 
     @classmethod
-    def make(cls, conversion: Conversion, shape: Shape, padding_is_zero: bool, *, merges: bool) -> Self:
+    def make(cls, conversion: Conversion, shape: Shape, *, merges: bool) -> Self:
         """The plan for one shape."""
         src, dst = conversion.src, conversion.dst
         source, destination = src.padded_shape(shape), dst.padded_shape(shape)
         resized = {axis for axis, (old, new) in enumerate(zip(source, destination, strict=True)) if old != new}
         digits = _merged_digits(src, shape, resized, merges), _merged_digits(dst, shape, resized, merges)
-        kept = tuple(map(_smaller, source, destination)) if padding_is_zero else shape
-        sizes = zip(source, kept, destination, strict=True)
+        sizes = zip(source, shape, destination, strict=True)
         extents = [_transposed_extent(axis, each, digits) for axis, each in enumerate(sizes)]
         inconvertible = tuple(axis for axis, dim in enumerate(extents) if dim is None)
         transposed = tuple(dim for dim in extents if dim is not None)
-        return cls(conversion, shape, digits, source, kept, transposed, destination, inconvertible, merges)
+        return cls(conversion, shape, digits, source, transposed, destination, inconvertible, merges)
 
     def steps(self) -> tuple[Step, ...]:
         """Resize on the source side, transpose, resize on the destination side."""
         src, dst = self.digits
         sequence = StepSequence(self.conversion.src.physical_shape(self.shape))
         sequence.reshape(_extents(src, self.source))
-        sequence.resize(_extents(src, self.transposed), _extents(src, self.kept))
+        sequence.resize(_extents(src, self.transposed), _extents(src, self.shape))
         axes = self._transpose_axes()
         sequence.reshape(tuple(extent for _, extent in axes))
         sequence.transpose(tuple(sorted(range(len(axes)), key=lambda index: axes[index][0])))
         sequence.reshape(_extents(dst, self.transposed))
-        sequence.resize(_extents(dst, self.destination), _extents(dst, self.kept))
+        sequence.resize(_extents(dst, self.destination), _extents(dst, self.shape))
         sequence.reshape(self.conversion.dst.physical_shape(self.shape))
         return sequence.steps
 
@@ -328,7 +284,7 @@ def _transposed_extent(axis: int, sizes: tuple[Dim, Dim, Dim], digits: tuple[_Di
 
     Args:
         axis: the axis.
-        sizes: its extents in the source, kept of the source, and in the destination.
+        sizes: its extents in the source, of the tensor, and in the destination.
         digits: the digits of the source and the destination.
     """
     if any(outer % inner for outer, inner in pairwise(_common_spans(axis, digits))):
@@ -336,10 +292,10 @@ def _transposed_extent(axis: int, sizes: tuple[Dim, Dim, Dim], digits: tuple[_Di
     numbers = [size for size in sizes if isinstance(size, int)]
     if len(numbers) < len(sizes) or sizes[0] == sizes[2]:
         return sizes[0]
-    source, kept, destination = numbers
+    source, logical, destination = numbers
     granularities = [max(digit.span for digit in side if digit.axis == axis) for side in digits]
     sides = zip((destination, source), granularities, strict=True)
-    return min((size for size, granularity in sides if size % granularity == 0 == kept % granularity), default=None)
+    return min((size for size, granularity in sides if size % granularity == 0 == logical % granularity), default=None)
 
 
 def _common_spans(axis: int, digits: tuple[_Digits, _Digits]) -> list[int]:
@@ -368,10 +324,6 @@ def _spans_above(digits: _Digits) -> list[int | None]:
     spans = [{each.span for each in digits if each.axis == digit.axis} for digit in digits]
     larger = ([span for span in own if span > digit.span] for digit, own in zip(digits, spans, strict=True))
     return [min(each, default=None) for each in larger]
-
-
-def _smaller(left: Dim, right: Dim) -> Dim:
-    return min(left, right) if isinstance(left, int) and isinstance(right, int) else left
 
 
 def _sort_key(steps: Sequence[Step]) -> tuple[int, int, int]:

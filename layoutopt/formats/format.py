@@ -336,17 +336,6 @@ class Format:
         bound = zip(self.parts, self.spans, self.physical_shape(shape), strict=True)
         return tuple(Digit(part.axis, span, extent) for part, span, extent in bound)
 
-    def padding_elements(self, shape: Shape) -> int:
-        """Number of physical elements without a logical counterpart.
-
-        Raises:
-            FormatError: the format does not fit the shape, or an extent is symbolic.
-        """
-        (stored, symbols), (logical, _) = volume(self.padded_shape(shape)), volume(shape)
-        if symbols:
-            raise FormatError(f"the padding depends on {symbols}", where=str(self), hint="call has_padding")
-        return stored - logical
-
     @_memoised
     def has_padding(self, shape: Shape) -> bool:
         """Whether some physical element has no logical counterpart; symbolic extents are assumed not to be zero.

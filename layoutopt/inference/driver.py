@@ -25,13 +25,11 @@ from layoutopt.errors import ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown
 from layoutopt.inference.op_inference import (
     HINT,
-    SHAPE_ERRORS,
     TYPE_ERROR,
     UNTYPED,
     InferredType,
     ValueType,
     as_inferred,
-    infer_bodied_node,
     infer_elements,
     infer_results,
     merged_type,
@@ -189,7 +187,7 @@ class Inference:
             if links is not None:
                 self._enter_bodies(op, links)
             elif op.bodies:
-                self._infer_with_onnx(op)
+                self._walk_bodies(op)
             else:
                 self._infer(op)
 
@@ -348,22 +346,14 @@ class Inference:
         pairs = zip(one.shape, other.shape, strict=True)
         return TensorType(one.dtype, tuple(a if a == b else self._names.fresh() for a, b in pairs))
 
-    def _infer_with_onnx(self, op: Op) -> None:
-        """Infer an op whose bodies have no region rule by onnx's inference of its node."""
+    def _walk_bodies(self, op: Op) -> None:
+        """Infer the bodies of an op without a region rule, such as SequenceMap, whose results have their declared types."""
         self._capture(op)
         for body in op.bodies.values():
             for value in body.inputs[: len(body.inputs) - op.captured]:
                 self._set(value, without_names(self._declared.get(value, UNTYPED), self._names))
             self._walk(body)
-        types = [None if value is None else self.type_of(value) for value in op.inputs]
-        try:
-            found = infer_bodied_node(op, types, self.graph.opsets)
-        except TYPE_ERROR as error:
-            raise model_error(error, display_name(op)) from error
-        except SHAPE_ERRORS as error:
-            self._record(model_error(error, display_name(op)))
-            found = [None] * len(op.outputs)
-        self._set_types(op, found)
+        self._set_types(op, [None] * len(op.outputs))
 
 
 def infer(

@@ -15,10 +15,9 @@ import onnx_ir as ir
 
 from layoutopt.errors import FormatError, ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, parse_extent, quoted
-from layoutopt.ir.types import Array, DType, Op, OpaqueType, TensorType
+from layoutopt.ir.types import Array, DType, OpaqueType, TensorType
 from layoutopt.onnx_io.messages import has_map
 from layoutopt.onnx_io.schema import find_schema, is_tolerated
-from layoutopt.onnx_io.structure import captures_of
 from layoutopt.onnx_io.vocabulary import FROM_IR, TO_IR, DimNames, attribute_to_ir
 from layoutopt.ops.shape_functions import (
     ContradictionError,
@@ -83,7 +82,7 @@ def infer_node(node: Node) -> list[InferredType]:
     outputs = [f"o{index}" if is_there else "" for index, is_there in enumerate(node.outputs)]
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=inputs, output=outputs)
     for name, value in node.attributes.items():
-        if name in schema.attributes:  # an equivalent node has attributes of another operator, too
+        if name in schema.attributes:
             ir.serde.serialize_attribute_into(proto.attribute.add(), attribute_to_ir(name, value, schema))
     given = {name: operand for name, operand in zip(inputs, node.operands, strict=True) if operand is not None}
     data = tuple((name, _tensor(each.constant)) for name, each in given.items() if each.constant is not None)
@@ -101,26 +100,15 @@ def _outputs_of_node(
     types: tuple[tuple[str, bytes], ...],
     data: tuple[tuple[str, bytes], ...],
 ) -> Mapping[str, InferredType]:
-    """`infer_with_schema` for messages as bytes, so that a node whose operands have not changed is inferred once."""
-    schema, proto = find_schema(op_type, domain, version), onnx.NodeProto.FromString(message)
-    given = {name: onnx.TypeProto.FromString(each) for name, each in types}
-    arrays = {name: onnx.TensorProto.FromString(each) for name, each in data}
-    return infer_with_schema(schema, proto, given, arrays, [onnx.helper.make_opsetid(domain, version)])
-
-
-def infer_with_schema(
-    schema: Any,
-    proto: onnx.NodeProto,
-    types: Mapping[str, onnx.TypeProto],
-    data: Mapping[str, onnx.TensorProto],
-    imports: Sequence[onnx.OperatorSetIdProto],
-) -> dict[str, InferredType]:
-    """The types of the outputs of a node by name.
-
-    Raises:
-        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
-    """
-    found = onnx.shape_inference.infer_node_outputs(schema, proto, dict(types), dict(data), None, list(imports))
+    """The types of the outputs of a node by name; messages are bytes, so that a node on the same operands is inferred once."""
+    found = onnx.shape_inference.infer_node_outputs(
+        find_schema(op_type, domain, version),
+        onnx.NodeProto.FromString(message),
+        {name: onnx.TypeProto.FromString(each) for name, each in types},
+        {name: onnx.TensorProto.FromString(each) for name, each in data},
+        None,
+        [onnx.helper.make_opsetid(domain, version)],
+    )
     return {name: _read(type) for name, type in found.items()}
 
 
@@ -364,26 +352,3 @@ def _with_extents(by_onnx: InferredType, by_shape_function: Dims | None) -> Infe
 
 def _chosen_dim(by_onnx: Dim | None, by_shape_function: Extent | None) -> Dim | None:
     return by_onnx if isinstance(by_onnx, int) or by_shape_function is None else by_shape_function.dim
-
-
-def infer_bodied_node(op: Op, types: Sequence[ValueType | None], opsets: Mapping[str, int]) -> list[InferredType]:
-    """The types of the outputs of an op with bodies.
-
-    Args:
-        op: the op.
-        types: the types of its inputs, None for absent ones; those that its bodies capture are the last ones.
-        opsets: the opsets of the model.
-
-    Raises:
-        SHAPE_ERRORS, TYPE_ERROR: as for `infer_node`.
-    """
-    schema = find_schema(op.op_type, op.domain, op.version)
-    if schema is None or not isinstance(op.origin, ir.Node):
-        return [None] * len(op.outputs)
-    names = [value.name if value is not None else "" for value in op.origin.inputs]
-    names += list(captures_of(op.origin))
-    given = {name: type_proto(type) for name, type in zip(names, types, strict=True) if name and type is not None}
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    proto: onnx.NodeProto = ir.serde.serialize_node(op.origin)
-    found = infer_with_schema(schema, proto, given, {}, imports)
-    return [found.get(value.name or "") for value in op.origin.outputs]  # a message has no absent outputs at its end

@@ -11,7 +11,7 @@ Every use is an edge: `Mul(x, x)` has two edges from x. Values without a predece
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import networkx as nx
 
@@ -33,8 +33,6 @@ from layoutopt.ir.types import (
     TensorType,
     Value,
 )
-
-_LINKS = ("_digraph", "_names")  # attributes that are computed from the ops and values
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,24 +113,8 @@ class Graph:
         return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for pickle and copy: lists of ops and values instead of the networkx graph, and no origin."""
-        kept = {name: each for name, each in self.__dict__.items() if name not in _LINKS}
-        copied = (list(self._all_ops()), self.values)
-        return {**kept, "_sorted": [], "_sorted_at": -1, "_copied": copied, "origin": None}
-
-    if not TYPE_CHECKING:  # a type checker would take every misspelt attribute for one of these
-
-        def __getattr__(self, name: str) -> Any:
-            """Build the networkx graph of a copy on first access: its ops have their state only when all is copied."""
-            if name not in _LINKS or "_copied" not in self.__dict__:
-                raise AttributeError(name)
-            ops, values = self.__dict__.pop("_copied")
-            self._names = {value.name: value for value in values}
-            self._digraph = nx.MultiDiGraph()
-            self._digraph.add_nodes_from([*values, *ops])
-            for op in ops:
-                self._digraph.add_edges_from((*_input_edges(op), *_output_edges(op)))
-            return self.__dict__[name]
+        """For pickle and copy: everything but the origin, whose links run through the whole model."""
+        return {**self.__dict__, "origin": None}
 
     @property
     def values(self) -> list[Value]:

@@ -29,7 +29,7 @@ _WORDS = {
     _BATCH: re.compile(r"batch|\bbs\b|^[nb]$", re.IGNORECASE),
     _IMAGE: re.compile(r"height|width|^[hw]$", re.IGNORECASE),
     _SEQUENCE: re.compile(r"seq|length|token|^[stl]$", re.IGNORECASE),
-    _AUDIO: re.compile(r"samples|audio|wave", re.IGNORECASE),
+    _AUDIO: re.compile(r"^samples$|audio|wave", re.IGNORECASE),
 }
 
 

@@ -167,23 +167,19 @@ class Softmax(OneAxis):
     is_always_agnostic = False
     is_saturating_activation = True
 
-    def opset(self, op: Op) -> int:
-        """The opset of the definition of the op."""
-        return op.version
-
     def axis(self, op: Op) -> int:
         """The axis; its default was 1 before opset 13."""
-        return op.integer("axis", -1 if self.opset(op) >= 13 else 1) % rank_of(op.x)
+        return op.integer("axis", -1 if op.version >= 13 else 1) % rank_of(op.x)
 
     @override
     def inapplicability(self, op: Op) -> str:
         behind = op.x.dims[self.axis(op) + 1 :]
-        is_flattened = self.opset(op) < 13 and any(dim != 1 for dim in behind)
+        is_flattened = op.version < 13 and any(dim != 1 for dim in behind)
         return "before opset 13 it normalises over several axes" if is_flattened else ""
 
     @override
     def is_one_op(self, op: Op, signature: Signature) -> bool:
-        return self.opset(op) >= 13
+        return op.version >= 13
 
 
 @register

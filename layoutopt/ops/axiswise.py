@@ -334,7 +334,11 @@ add_rule(
     )
 )
 add_rule(Unary("Tanh", padding=_ZERO_PRESERVING, is_saturating_activation=True))
-add_rule(Unary("Asin", "Atanh", "BitCast", "Selu", "Sinh", "Sqrt", "Tan", padding=PaddingTransfer(ZERO, ANY, ANY)))
+add_rule(
+    Unary(
+        "Asin", "Atanh", "BitCast", "LeakyRelu", "Selu", "Sinh", "Sqrt", "Tan", padding=PaddingTransfer(ZERO, ANY, ANY)
+    )
+)
 add_rule(Unary("Cos", "Softplus", padding=_BOUNDED))
 add_rule(Unary("HardSigmoid", "Sigmoid", padding=_BOUNDED, is_saturating_activation=True))
 add_rule(Unary("IsInf", "IsNaN", "Not", padding=PADDING_BECOMES_FINITE))
@@ -355,20 +359,6 @@ class Dropout(Unary):
         if op.input(2) is not None and (training is None or training.any()):
             return "the training mode is computed, or on"
         return super().inapplicability(op)
-
-
-@register
-class LeakyRelu(Unary):
-    """A slope above 1 enlarges finite elements."""
-
-    ops = ("LeakyRelu",)
-    padding = PaddingTransfer(ZERO, FINITE, ANY, "any for slopes above 1")
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The transfer; any for a slope above 1, which enlarges finite elements."""
-        slope = op.attributes.get("alpha", 0.01)
-        is_steep = isinstance(slope, float | int) and abs(slope) > 1
-        return ANY if is_steep and inputs[0] else super().result_padding(op, signature, inputs)
 
 
 @register
@@ -420,12 +410,12 @@ class Nary(Elementwise):
         if is_integer_division and (inputs[0] is ANY or has_padding(op.inputs[1], signature.inputs[1])):
             return None
         states = tuple(broadcast_padding(op, signature, index, state) for index, state in enumerate(inputs))
-        if op.op_type == "Where":
-            return max(states[1:])
-        if max(states) is FINITE and _keeps_finite(op.op_type, states):
-            return FINITE
-        if max(states) is not ANY and _is_zero(op, states, signature):
+        is_multiple_of_zero = op.op_type == "Mul" and ZERO in states
+        if ANY not in states and (is_multiple_of_zero or _is_zero_over_constant(op, states, signature)):
             return ZERO
+        # A sum has at most one finite addend; the sum of two might double from op to op.
+        if op.op_type in ("Add", "Sub", "Sum") and sorted(states)[-2:] == [ZERO, FINITE]:
+            return FINITE
         return super().result_padding(op, signature, states)
 
 
@@ -463,22 +453,9 @@ def scale_and_shift(op: Op, index: int, numbers: Array) -> tuple[Array, Array] |
     return None
 
 
-def _keeps_finite(kind: str, states: Sequence[Padding]) -> bool:
-    """Whether a sum has at most one finite addend; the sum of two might double from op to op."""
-    return kind in ("Add", "Sub", "Sum") and states.count(ZERO) >= len(states) - 1
-
-
-def _is_zero(op: Op, states: Sequence[Padding], signature: Signature) -> bool:
-    """Whether an op computes zero from states that are zero or finite."""
-    match op.op_type:
-        case "Mul":
-            return ZERO in states
-        case "PRelu":
-            return states[0] is ZERO
-        case "Div" if states[0] is ZERO and not has_padding(op.inputs[1], signature.inputs[1]):
-            divisor = op.constant(1)
-            return divisor is not None and bool((divisor != 0).all())
-        case "Pow" if states[0] is ZERO:
-            exponent = op.constant(1)
-            return exponent is not None and exponent.size == 1 and bool((exponent > 0).all())
-    return False
+def _is_zero_over_constant(op: Op, states: Sequence[Padding], signature: Signature) -> bool:
+    """Whether an op divides zero padding by the elements of a constant, none of which is zero."""
+    if op.op_type != "Div" or states[0] is not ZERO or has_padding(op.inputs[1], signature.inputs[1]):
+        return False
+    divisor = op.constant(1)
+    return divisor is not None and bool((divisor != 0).all())

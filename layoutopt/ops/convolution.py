@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot
-from layoutopt.ops.base import LayoutRule, add_rule, has_padding, register
+from layoutopt.ops.base import LayoutRule, add_rule, has_padding
 from layoutopt.ops.interfaces import (
     FEATURE_MAPS,
     Affine,
@@ -43,107 +43,7 @@ from layoutopt.ops.signatures import (
     volume_of,
 )
 
-
-class Convolution(LayoutRule):
-    """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
-
-    Attributes:
-        weight: the index of the filter among the inputs.
-        weight_axes: the axes of the filter along the channels of x and of y.
-        points: the operand at whose positions every weight is multiplied once.
-    """
-
-    family = "convolution"
-    required = (Slot("in", 1),)
-    formats = (
-        "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
-    )
-    letters = FEATURE_MAPS
-    padding = PaddingTransfer(ZERO, ZERO, None, "padding of filters must be zero")
-    is_anchor = True
-    weight: ClassVar[int] = 1
-    weight_axes: ClassVar[tuple[int, int]] = (1, 0)
-    points: ClassVar[Slot] = Y
-
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The known formats; other operands take the order of axes of x or y, the bias that of the output channels."""
-        weight = Slot("in", self.weight)
-        x, w, y = (shape_of(op.operand(slot)) for slot in (X, weight, Y))
-        source = known.get(X) or known.get(Y)
-        if source is None or len(x) != len(w):
-            return Inapplicable("neither the format of the input nor of the output is given")
-        if any(not isinstance(dim, int) for dim in (x[1], y[1], *w[:2])):
-            return Inapplicable("the number of channels is unknown")
-        formats = {X: source, Y: source, weight: self._weight_format(source, w), **known}
-        for slot, format in formats.items():
-            if not {1 if slot in (X, Y) else 0, 1}.issuperset(format.blocked_axes):
-                return Inapplicable("only channels can be blocked")
-        signature = signature_of(op, formats)
-        if isinstance(signature, Inapplicable):
-            return signature
-        filter = signature[weight]
-        is_blocked = filter is not None and not filter.format.is_plain
-        if self.variant(op) == "grouped" and is_blocked and not self._groups_fill_blocks(op, signature):
-            return Inapplicable("the channels of a group do not fill whole blocks")
-        return signature
-
-    def _groups_fill_blocks(self, op: Op, signature: Signature) -> bool:
-        """Whether every block has channels of one group and no operand has padding."""
-        operands = {slot: (op.operand(slot), signature[slot]) for slot in (X, Slot("in", self.weight), Y)}
-        if any(has_padding(value, storage) for value, storage in operands.values()):
-            return False
-        groups = op.integer("group", 1)
-        images = ((shape_of(value), storage) for value, storage in (operands[X], operands[Y]))
-        return all(
-            storage is None or estimated_extent(shape[1]) // groups % storage.format.block(1) == 0
-            for shape, storage in images
-        )
-
-    def _weight_format(self, source: Format, shape: Shape) -> Format:
-        """Channels and kernel axes in the order of x, both channel axes blocked as those of x unless of extent 1."""
-        parts = [part for part in source.parts if not part.block or shape[part.axis] != 1]
-        blocks = [
-            Part(0, part.block, part.step) for part in source.parts if part.block and part.axis == 1 and shape[0] != 1
-        ]
-        return Format((*parts, *blocks))
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The transfer of x, whose finite padding zero weights cancel; the padding of filters and parameters has to be zero."""
-        return None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
-
-    @override
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        return {"x": X, "w": Slot("in", self.weight), "y": Y}
-
-    def variant(self, op: Op) -> str:
-        """Dense, depthwise (every channel is a group) or grouped."""
-        groups = op.integer("group", 1)
-        if groups == 1:
-            return "dense"
-        w = op.inputs[self.weight]
-        return "depthwise" if w is not None and w.shape is not None and w.shape[:2] == (groups, 1) else "grouped"
-
-    @override
-    def flops(self, op: Op) -> float:
-        counted = op.operand(self.points)
-        channels = estimated_extent(shape_of(counted)[-1 if self.is_channels_last(op) else 1])
-        return 2.0 * volume_of(op.inputs[self.weight]) * volume_of(counted) / max(channels, 1)
-
-
-class TransposedConvolution(Convolution):
-    """The layout of a transposed convolution: the weight has the input channels first."""
-
-    family = "transposed_convolution"
-    weight_axes = (0, 1)
-    points = X
-
-    @override
-    def variant(self, op: Op) -> str:
-        # Depthwise ones count as grouped: no kernel distinguishes them.
-        return "dense" if op.integer("group", 1) == 1 else "grouped"
-
-
-# --- Conv and ConvTranspose: convolutions that fold pads and affine maps, and may be linear maps over channels ---
+# --- Ops with a constant weight: they absorb affine maps, and may be linear maps over one axis ---
 
 
 MixedAxes: TypeAlias = tuple[int, int, int]
@@ -158,10 +58,12 @@ class ConstantWeight(LayoutRule):
     Attributes:
         has_bias: whether the op may have a bias.
         has_activation: whether an activation follows, behind which nothing is folded.
+        is_linear: whether the op is a linear map over one axis of its first input, with the weight as its matrix.
     """
 
     has_bias: ClassVar[bool] = True
     has_activation: ClassVar[bool] = False
+    is_linear: ClassVar[bool] = True
 
     @abstractmethod
     def mixed_axes(self, op: Op) -> MixedAxes | None:
@@ -229,25 +131,120 @@ def _along(numbers: Array, axis: int, rank: int) -> Array:
     return numbers.reshape([-1 if each == axis else 1 for each in range(rank)])
 
 
-class PadFoldingConvolution(Convolution):
-    """A convolution with pads of zeros around its image."""
+def padding_after_activation(op: Op, state: Padding) -> Padding:
+    """The padding state after the fused activation of an op, for padding of the given state before it."""
+    return state if op.attributes.get("activation", "") in ("", "HardSwish", "Relu", "Tanh") else ANY
+
+
+class Convolution(ConstantWeight):
+    """The layout of a convolution: an anchor, whose formats are those of the target's kernels.
+
+    Attributes:
+        weight: the index of the filter among the inputs.
+        weight_axes: the axes of the filter along the channels of x and of y.
+        points: the operand at whose positions every weight is multiplied once.
+
+    A transposed convolution has the input channels first in its filter. Its pads crop the result, so it folds no pads.
+    """
+
+    ops: ClassVar[tuple[str, ...]] = ("Conv",)
+
+    family = "convolution"
+    required = (Slot("in", 1),)
+    formats = (
+        "a format for each operand; channels may be blocked, with groups where they fill blocks or the filter is plain"
+    )
+    letters = FEATURE_MAPS
+    padding = PaddingTransfer(ZERO, ZERO, None, "padding of filters must be zero")
+    is_anchor = True
+    weight: ClassVar[int] = 1
+    weight_axes: ClassVar[tuple[int, int]] = (1, 0)
+    points: ClassVar[Slot] = Y
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        if self.is_channels_last(op):
+            return "it is channels-last already"
+        return "it adds a tensor to the result" if self.has_activation and op.input(3) is not None else ""
+
+    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
+        """The known formats; other operands take the order of axes of x or y, the bias that of the output channels."""
+        weight = Slot("in", self.weight)
+        x, w, y = (shape_of(op.operand(slot)) for slot in (X, weight, Y))
+        source = known.get(X) or known.get(Y)
+        if source is None or len(x) != len(w):
+            return Inapplicable("neither the format of the input nor of the output is given")
+        if any(not isinstance(dim, int) for dim in (x[1], y[1], *w[:2])):
+            return Inapplicable("the number of channels is unknown")
+        formats = {X: source, Y: source, weight: self._weight_format(source, w), **known}
+        for slot, format in formats.items():
+            if not {1 if slot in (X, Y) else 0, 1}.issuperset(format.blocked_axes):
+                return Inapplicable("only channels can be blocked")
+        signature = signature_of(op, formats)
+        if isinstance(signature, Inapplicable):
+            return signature
+        filter = signature[weight]
+        is_blocked = filter is not None and not filter.format.is_plain
+        if self.variant(op) == "grouped" and is_blocked and not self._groups_fill_blocks(op, signature):
+            return Inapplicable("the channels of a group do not fill whole blocks")
+        return signature
+
+    def _groups_fill_blocks(self, op: Op, signature: Signature) -> bool:
+        """Whether every block has channels of one group and no operand has padding."""
+        operands = {slot: (op.operand(slot), signature[slot]) for slot in (X, Slot("in", self.weight), Y)}
+        if any(has_padding(value, storage) for value, storage in operands.values()):
+            return False
+        groups = op.integer("group", 1)
+        images = ((shape_of(value), storage) for value, storage in (operands[X], operands[Y]))
+        return all(
+            storage is None or estimated_extent(shape[1]) // groups % storage.format.block(1) == 0
+            for shape, storage in images
+        )
+
+    def _weight_format(self, source: Format, shape: Shape) -> Format:
+        """Channels and kernel axes in the order of x, both channel axes blocked as those of x unless of extent 1."""
+        parts = [part for part in source.parts if not part.block or shape[part.axis] != 1]
+        blocks = [
+            Part(0, part.block, part.step) for part in source.parts if part.block and part.axis == 1 and shape[0] != 1
+        ]
+        return Format((*parts, *blocks))
+
+    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
+        """The transfer of x, whose finite padding zero weights cancel; the padding of filters and parameters has to be zero."""
+        state = None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
+        return None if state is None else padding_after_activation(op, state)
+
+    @override
+    def roles(self, op: Op) -> Mapping[str, Slot]:
+        # Channels-last ones have none, so no kernel of a target matches.
+        return {} if self.is_channels_last(op) else {"x": X, "w": Slot("in", self.weight), "y": Y}
+
+    def variant(self, op: Op) -> str:
+        """Dense, depthwise (every channel is a group) or grouped."""
+        groups = op.integer("group", 1)
+        if groups == 1:
+            return "dense"
+        w = op.inputs[self.weight]  # of transposed ones no kernel distinguishes depthwise ones
+        is_depthwise = w is not None and w.shape is not None and w.shape[:2] == (groups, 1)
+        return "depthwise" if is_depthwise and self.points == Y else "grouped"
+
+    @override
+    def flops(self, op: Op) -> float:
+        counted = op.operand(self.points)
+        channels = estimated_extent(shape_of(counted)[-1 if self.is_channels_last(op) else 1])
+        return 2.0 * volume_of(op.inputs[self.weight]) * volume_of(counted) / max(channels, 1)
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """Zeros on the spatial axes are added to the pads."""
         x = op.inputs[0]
         if x is None or x.rank is None or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
             return None
-        if any(axis < 2 for axis in pads):
+        if self.points == X or any(axis < 2 for axis in pads):
             return None
-        image = x.rank - 2
-        own = op.integers("pads") or (0,) * (2 * image)
+        own = op.integers("pads") or (0,) * (2 * (x.rank - 2))
         ends = [pads.get(axis, (0, 0)) for axis in range(2, x.rank)]
         added = [before for before, _ in ends] + [behind for _, behind in ends]
         return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
-
-
-class AffineFoldingConvolution(ConstantWeight, Convolution):
-    """A convolution of floating-point numbers: its filter and bias absorb affine maps."""
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The channels; a depthwise filter has one axis for those of x and of y."""
@@ -257,56 +254,28 @@ class AffineFoldingConvolution(ConstantWeight, Convolution):
     def shifts_result(self, op: Op) -> bool:
         """Whether there are no pads, which are not shifted."""
         has_pads = any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") != "NOTSET"
-        return self.family == "convolution" and not has_pads
-
-
-@register
-class Conv(PadFoldingConvolution, AffineFoldingConvolution):
-    """The op of the standard domain."""
-
-    ops: ClassVar[tuple[str, ...]] = ("Conv",)
+        return self.points == Y and not has_pads
 
     def mapped_axis(self, op: Op) -> int | None:
         """The channels of a dense convolution with a constant kernel of one element, strides of 1 and no pads."""
         x, w = op.inputs[0], op.inputs[1]
-        if x is None or x.shape is None or w is None or w.data is None or w.shape is None:
+        if not self.is_linear or x is None or x.shape is None or w is None or w.data is None or w.shape is None:
             return None
         on_every = not any(op.integers("pads")) and all(step == 1 for step in op.integers("strides"))
         single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
         return 1 if single and on_every else None
 
 
-@register
-class ConvTranspose(TransposedConvolution, AffineFoldingConvolution):
-    """The op of the standard domain. Its pads crop the result, so it folds no pads."""
-
-    ops: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
-
-
-# --- Fused convolutions of onnxruntime, y = activation(Conv(x, w, b)): nothing behind the activation can be folded ---
-
-
-def padding_after_activation(op: Op, state: Padding) -> Padding:
-    """The padding state after the fused activation of an op, for padding of the given state before it."""
-    return state if op.attributes.get("activation", "") in ("", "HardSwish", "Relu", "Tanh") else ANY
-
-
-@register
-class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
-    """FusedConv: a convolution with an activation."""
-
-    ops: ClassVar[tuple[str, ...]] = ("com.microsoft::FusedConv",)
-    has_activation = True
-    padding = PaddingTransfer(ZERO, ZERO, None, "any behind an activation of zero that is not zero")
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        return "it adds a tensor to the result" if op.input(3) is not None else ""
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The transfer of the convolution, then of the activation."""
-        state = super().result_padding(op, signature, inputs)
-        return None if state is None else padding_after_activation(op, state)
+add_rule(Convolution())
+add_rule(
+    Convolution(  # y = activation(Conv(x, w, b)): onnxruntime has fused them
+        "com.microsoft::FusedConv",
+        has_activation=True,
+        is_linear=False,
+        padding=PaddingTransfer(ZERO, ZERO, None, "any behind an activation of zero that is not zero"),
+    )
+)
+add_rule(Convolution("ConvTranspose", family="transposed_convolution", weight_axes=(0, 1), points=X, is_linear=False))
 
 
 # --- Convolutions of integers: QLinearConv, ConvInteger ---
@@ -315,7 +284,7 @@ class FusedConvolution(PadFoldingConvolution, AffineFoldingConvolution):
 #
 
 
-class IntegerConvolution(PadFoldingConvolution):
+class IntegerConvolution(Convolution):
     """The layout of convolutions of integers. Blocks have no padding.
 
     Attributes:
@@ -323,22 +292,13 @@ class IntegerConvolution(PadFoldingConvolution):
     """
 
     is_quantized = True
+    is_linear = False
     padding = PADDING_REFUSED
     zero_point: ClassVar[int] = 2
 
-    @override
-    def inapplicability(self, op: Op) -> str:
-        return "it is channels-last already" if self.is_channels_last(op) else ""
-
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The signature of the convolution, whose other operands have no formats."""
-        if not set(known) <= set(self.roles(op).values()):
-            return Inapplicable("scales, zero points and the bias have no formats")
-        return super().complete(op, known)
-
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        """No roles for channels-last ops, so no kernel of a target matches."""
-        return {} if self.is_channels_last(op) else super().roles(op)
+    def mixed_axes(self, op: Op) -> MixedAxes | None:
+        """None: integers absorb no affine maps."""
+        return None
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """The pads, if the zero point of the image is zero, since the op pads with the zero point; else None."""

@@ -148,9 +148,13 @@ class LinearMap:
         """This map of the result of `first`, as one map along the axis of this one."""
         return LinearMap(self.axis, self.matrix @ first.matrix, self.matrix @ first.shift + self.shift)
 
-    def scaled(self, scale: Array, shift: Array) -> "LinearMap":
-        """This map of x * scale + shift, both of shape (extent in the input,)."""
-        return LinearMap(self.axis, self.matrix * scale, self.matrix @ shift + self.shift)
+    def scaled(self, affines: Sequence[Affine]) -> "LinearMap":
+        """This map of a tensor to which affines along its axis are applied before, the last one first."""
+        result = self
+        for affine in affines:
+            scale, shift = affine.broadcast_to(self.extents[1])
+            result = LinearMap(self.axis, result.matrix * scale, result.matrix @ shift + result.shift)
+        return result
 
     def of_ranges(self, pieces: Sequence[tuple[int, int]]) -> "LinearMap":
         """The map restricted to concatenated ranges (start, stop) of the axis; the range that starts at 0 has the shift."""

@@ -108,12 +108,17 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
     """A batch of matrix products, whose constant b absorbs affine maps. Each operand has a format of its own.
 
     Attributes:
-        is_linear: whether the op is a linear map over the last axis of a, with b as its matrix.
+        may_collapse: whether the op on arrays with collapsed batches is the same op.
     """
 
     formats = "a format for each operand, in any order of any digits"
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
-    is_linear: ClassVar[bool] = True
+    may_collapse: ClassVar[bool] = True
+
+    @override
+    def inapplicability(self, op: Op) -> str:
+        has_batch_behind = op.integer("transBatchA") or op.integer("transBatchB")
+        return "its batch axes are between rows and columns" if has_batch_behind else super().inapplicability(op)
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The last axis of a, if b is one matrix."""
@@ -193,7 +198,7 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
     def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
         """The product without its batches, and without its rows if b is one matrix; None if these are not outermost."""
         axes = self.iteration_axes(op)
-        if isinstance(axes, Inapplicable):
+        if not self.may_collapse or isinstance(axes, Inapplicable):
             return None
         shapes = {slot: shape_of(op.operand(slot)) for slot in axes}
         batches = range(len(axes[Y]) - 2)
@@ -247,36 +252,35 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
 
 
 class BiasedMatrixProduct(MatrixProduct):
-    """One product with a bias; transA and transB are attributes. b and the bias absorb affine maps."""
+    """One product with a bias, and perhaps an activation. Its b and bias absorb affine maps."""
 
+    ops = ("Gemm",)
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis; that of the bias where it broadcasts")
+    may_collapse = False  # it accepts matrices only, and its bias may have rows
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The last axis of a, if alpha and beta are 1."""
         is_plain = op.attributes.get("beta", 1.0) == 1.0 and op.attributes.get("alpha", 1.0) == 1.0
         return super().mixed_axes(op) if is_plain else None
 
+    def mapped_axis(self, op: Op) -> int | None:
+        """The columns, if the bias has one number per column."""
+        c = op.input(2)
+        is_vector = c is None or (c.data is not None and all(dim == 1 for dim in shape_of(c)[:-1]))
+        return super().mapped_axis(op) if is_vector else None
+
     @override
     def constant_bias(self, op: Op, extent: int) -> Array | None:
         return np.zeros(extent) if op.input(2) is None else float_constant(op, 2)
 
-    def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
-        """None: Gemm accepts matrices only, and its bias may have rows."""
-        return None
-
-    @override
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        return False
-
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Padding of rows or columns is the bias where the bias broadcasts along them."""
+        """Padding of rows or columns is the bias where the bias broadcasts along them, behind the activation."""
         state, c = super().result_padding(op, signature, inputs), op.input(2)
-        if state is not ZERO or c is None:
-            return state
-        full = {axis + 2 - rank_of(c) for axis, dim in enumerate(shape_of(c)) if dim != 1}
-        if full.issuperset(padded_axes_of(op.outputs[0], signature.outputs[0])):
-            return ZERO
-        return FINITE if c.data is None else state_of(c.data.numpy())
+        if state is ZERO and c is not None:
+            full = {axis + 2 - rank_of(c) for axis, dim in enumerate(shape_of(c)) if dim != 1}
+            if not full.issuperset(padded_axes_of(op.outputs[0], signature.outputs[0])):
+                state = FINITE if c.data is None else state_of(c.data.numpy())
+        return None if state is None else padding_after_activation(op, state)
 
 
 def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
@@ -294,67 +298,18 @@ def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]
     return one, other
 
 
-@register
-class MatMul(MatrixProduct):
-    """A batch of products."""
+add_rule(MatrixProduct("MatMul", has_bias=False))
+add_rule(BiasedMatrixProduct())
 
-    ops = ("MatMul",)
-    has_bias = False
-
-
-@register
-class Gemm(BiasedMatrixProduct):
-    """One product with a bias."""
-
-    ops = ("Gemm",)
-
-    def mapped_axis(self, op: Op) -> int | None:
-        """The columns, if the bias has one number per column."""
-        c = op.input(2)
-        is_vector = c is None or (c.data is not None and all(dim == 1 for dim in shape_of(c)[:-1]))
-        return super().mapped_axis(op) if is_vector else None
-
-
-# --- Fused matrix products of onnxruntime: transposed operands, a factor, an activation ---
+# Fused matrix products of onnxruntime: transposed operands, a factor, an activation.
 #
 #     FusedMatMul   y = alpha * a' b'          ' swaps the last two axes of an operand, if its attribute is set
 #     FusedGemm     y = activation(alpha * a' b' + beta * c)
 #
-# Attributes stay as they are, so only canonical matrices are the same op.
-
-
-@register
-class FusedMatMul(MatrixProduct):
-    """A product with a factor and transpositions as attributes; TransposeMatMul is its older name."""
-
-    ops = ("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
-    has_bias = False
-    is_linear = False
-
-    @override
-    def inapplicability(self, op: Op) -> str:
-        has_batch_behind = op.integer("transBatchA") or op.integer("transBatchB")
-        return "its batch axes are between rows and columns" if has_batch_behind else super().inapplicability(op)
-
-    @override
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        return False
-
-
-@register
-class FusedGemm(BiasedMatrixProduct):
-    """FusedGemm: an affine map of its output cannot be folded, because the activation comes first."""
-
-    ops = ("com.microsoft::FusedGemm",)
-    has_activation = True
-    is_linear = False
-    padding = PaddingTransfer(ZERO, ANY, ANY, "the activation of zero and the bias")
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The activation of the padding that Gemm leaves."""
-        state = super().result_padding(op, signature, inputs)
-        return None if state is None else padding_after_activation(op, state)
-
+# Attributes stay as they are, so only canonical matrices are the same op. TransposeMatMul is an older name of FusedMatMul.
+_FUSED = ("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
+add_rule(MatrixProduct(*_FUSED, has_bias=False, is_linear=False, may_collapse=False))
+add_rule(BiasedMatrixProduct("com.microsoft::FusedGemm", has_activation=True, is_linear=False))
 
 # --- Matrix products of integers: QLinearMatMul, MatMulInteger, QGemm ---
 #

@@ -12,11 +12,11 @@ from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import DOMAIN
-from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
-from layoutopt.ops.base import Builder, padded_axes_of, register
+from layoutopt.ops.base import Builder, add_rule, padded_axes_of, register
 from layoutopt.ops.feature_maps import SpatialRule
-from layoutopt.ops.interfaces import Affine, Side, float_constant
+from layoutopt.ops.interfaces import Affine, float_constant
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
@@ -33,17 +33,6 @@ from layoutopt.ops.signatures import (
 
 _SINCE = {"LayerNormalization": 17, "RMSNormalization": 23}
 """The opset from which onnx has the op."""
-
-
-def folded_into_parameters(op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-    """Scale and bias per channel with which a normalisation computes an affine map of its output too; None if it cannot."""
-    scale, bias, x = float_constant(op, 1), float_constant(op, 2), op.inputs[0]
-    if side == "in" or affine.axis not in (None, 1) or scale is None or bias is None or x is None or not x.shape:
-        return None
-    if scale.size != x.shape[1]:
-        return None
-    factor, shift = affine.broadcast_to(scale.size)
-    return {1: scale * factor, 2: bias * factor + shift}
 
 
 @register
@@ -82,10 +71,6 @@ class ChannelNormalization(SpatialRule):
         factor = scale / np.sqrt(var + epsilon)
         return Affine(0, 1, factor, bias - mean * factor)
 
-    @override
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        return folded_into_parameters(op, affine, side)
-
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """Zero for (finite - 0) / sqrt(0 + epsilon) * 0 + 0, with an epsilon; any for padding of the batch."""
         if 0 in padded_axes_of(op.inputs[0], signature.inputs[0]):
@@ -93,14 +78,9 @@ class ChannelNormalization(SpatialRule):
         return None if any(inputs[1:]) else super().result_padding(op, signature, inputs)
 
 
-@register
-class LocalResponseNormalization(SpatialRule):
-    """LRN: it reads neighbouring channels, so the padding behind the last channel has to be zero."""
-
-    family = "normalization"
-    ops = ("LRN",)
-    padding = PaddingTransfer(ZERO, None, None, "any without a bias")
-    epsilon = "bias"
+# LRN reads neighbouring channels, so the padding behind the last channel has to be zero.
+_LRN = PaddingTransfer(ZERO, None, None, "any without a bias")
+add_rule(SpatialRule("LRN", family="normalization", padding=_LRN, epsilon="bias"))
 
 
 @register
@@ -159,28 +139,18 @@ class LayerNormalization(AxiswiseRule):
 KIND = "GroupNormalization"
 
 
-class GroupNormalizationRule(SpatialRule):
-    """The layout of both forms of the op. Scale and bias are vectors, which have one format without padding."""
+@register
+class GroupNormalization(SpatialRule):
+    """The op of the standard domain. Scale and bias are vectors, which have one format without padding."""
 
     family = "normalization"
+    ops = (KIND,)
     padding = PADDING_REFUSED
-
     operations = (6.0, Y)  # a mean, a variance, a scale and a shift
 
 
 @register
-class GroupNormalization(GroupNormalizationRule):
-    """The op of the standard domain."""
-
-    ops = (KIND,)
-
-    @override
-    def fold_affine(self, op: Op, affine: Affine, side: Side) -> dict[int, Array] | None:
-        return folded_into_parameters(op, affine, side)
-
-
-@register
-class ExportedGroupNormalization(GroupNormalizationRule):
+class ExportedGroupNormalization(GroupNormalization):
     """The pseudo-op that replaces the ops of an exporter, and is expanded to them again."""
 
     ops = (f"{DOMAIN}::{KIND}",)

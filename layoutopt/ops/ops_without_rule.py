@@ -66,6 +66,10 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "its operands have heads side by side in the innermost axis, as kernels require": ("LinearAttention",),
     "its window moves along the innermost axis, and its state has that order too": ("CausalConvWithState",),
     "it sums overlapping windows, so axes are split and merged out of order": ("Col2Im", "STFT"),
+    "it exchanges channels and pixels, so blocks and orders of one are none of the other": (
+        "DepthToSpace",
+        "SpaceToDepth",
+    ),
     "its matrices are small, and its result has one number for each": ("Det",),
     "no library has a kernel of it for another order than that of ONNX": (
         "Compress",

@@ -5,8 +5,7 @@
 Scale and zero point are scalars (per tensor), vectors along one axis (per axis), or tensors of the rank of x that are shorter
 along one axis by a factor (blocked quantisation: canonical formats). A vector has the format and the padding of its axis of x.
 
-With a scale per tensor, QuantizeLinear makes zero padding the zero point, and DequantizeLinear makes it -zero * scale. Where
-the scale is padded with zeros, DequantizeLinear makes any integer zero, since integers are finite.
+QuantizeLinear makes zero padding the zero point, and DequantizeLinear makes it -zero * scale.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +18,7 @@ from typing_extensions import override
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
-from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, rule_of
+from layoutopt.ops.base import Builder, LayoutRule, add_rule, register, rule_of
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
@@ -108,15 +107,14 @@ class Quantize(QdqOp):
     padding = PaddingTransfer(ZERO, FINITE, FINITE, "the zero point")
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Zero if zero is quantised to zero; finite for integers of at most 16 bits, or for finite inputs; else any."""
+        """Zero if zero is quantised to zero; finite for integers of at most 16 bits; else any."""
         if any(inputs[1:]):
             return None
         scale = op.constant(SCALE)
         is_positive = scale is not None and bool((scale.astype(np.float64) > 0).all())
         if inputs[0] is ZERO and is_positive and is_absent_or_zero(op, ZERO_POINT):
             return ZERO
-        is_bounded = is_positive and op.integer("saturate", 1) == 1 and inputs[0] is not ANY
-        return FINITE if is_bounded or is_small_integer(op.outputs[0]) else ANY
+        return FINITE if is_small_integer(op.outputs[0]) else ANY
 
 
 @register
@@ -124,20 +122,15 @@ class Dequantize(QdqOp):
     """Integers in, floating point out."""
 
     ops: ClassVar[tuple[str, ...]] = ("DequantizeLinear", "com.microsoft::DequantizeLinear")
-    padding = PaddingTransfer(ZERO, FINITE, FINITE, "zero where the scale is padded")
+    padding = PaddingTransfer(ZERO, FINITE, FINITE, "the zero point")
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """Zero where the scale is padded, or zero is dequantised with zero point 0; else at least finite, by the state of x."""
+        """Zero if zero is dequantised with zero point 0; else at least finite, by the state of x."""
         if any(inputs[1:]):
             return None
-        x, axis = op.inputs[0], self.axis(op)
-        is_integer = x is not None and x.dtype is not None and not x.dtype.is_float
-        is_scale_padded = axis is not None and {axis}.issuperset(padded_axes_of(x, signature.inputs[0]))
-        if is_scale_padded and (is_integer or inputs[0] is not ANY):
-            return ZERO
         if inputs[0] is ZERO and is_absent_or_zero(op, ZERO_POINT):
             return ZERO
-        return FINITE if is_small_integer(x) else max(FINITE, inputs[0])
+        return FINITE if is_small_integer(op.inputs[0]) else max(FINITE, inputs[0])
 
 
 @register

@@ -127,7 +127,7 @@ class Split(ConcatOrSplit):
 
 @register
 class Slice(AxiswiseRule):
-    """Ranges of some axes; starts, ends, axes and steps come as attributes (before opset 10) or as inputs."""
+    """Ranges of some axes; starts, ends, axes and steps are inputs, before opset 10 attributes."""
 
     family = "rearrangement"
     ops = ("Slice",)
@@ -137,10 +137,9 @@ class Slice(AxiswiseRule):
 
     def sliced_axes(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are sliced; None if they are computed."""
-        rank, axes = rank_of(op.x), given_integers(op, "axes", 3)
-        if axes == () and op.input(3) is None:
-            starts = op.input(1)
-            count = len(op.integers("starts")) if starts is None else shape_of(starts)[0] if starts.rank == 1 else None
+        rank, axes, starts = rank_of(op.x), given_integers(op, "axes", 3), op.input(1)
+        if op.input(3) is None:
+            count = starts.shape[0] if starts is not None and starts.shape else None
             axes = tuple(range(count)) if isinstance(count, int) else None
         return None if axes is None else tuple(axis % rank for axis in axes)
 
@@ -163,6 +162,8 @@ class Slice(AxiswiseRule):
 
     @override
     def inapplicability(self, op: Op) -> str:
+        if op.version < 10:
+            return "before opset 10 its ranges are attributes"
         return "the sliced axes are computed" if self.sliced_axes(op) is None else ""
 
     def unblockable_reason(self, op: Op, axis: int, order: IterationOrder) -> str:
@@ -188,8 +189,6 @@ class Slice(AxiswiseRule):
             assert ranges is not None and found is not None
             ranges[:, position] = found[0] // block, -(-found[1] // block)
         changed = {"axes": positions} if ranges is None else {"axes": positions, "starts": ranges[0], "ends": ranges[1]}
-        if op.version < 10:
-            return {name: tuple(numbers.tolist()) for name, numbers in changed.items()}, [build.input(0)]
         _, inputs = super().physical_operands(op, build)
         inputs += [None] * (4 - len(inputs))
         starts = present(op.inputs[1])
@@ -205,7 +204,7 @@ class Slice(AxiswiseRule):
 
 @register
 class Pad(AxiswiseRule):
-    """Elements added at both ends of axes; pads are an attribute (before opset 11) or an input."""
+    """Elements added at both ends of axes; pads are an input, before opset 11 an attribute."""
 
     family = "rearrangement"
     ops = ("Pad",)
@@ -227,7 +226,7 @@ class Pad(AxiswiseRule):
         """The constant that the op pads with; None if it is computed, or the op pads with elements of x."""
         if op.attributes.get("mode", "constant") != "constant":
             return None
-        return np.asarray(op.attributes.get("value", 0.0)) if op.input(2) is None else op.constant(2)
+        return np.asarray(0.0) if op.input(2) is None else op.constant(2)
 
     def zero_pads(self, op: Op) -> Pads | None:
         """The pads, if they are constant, not negative, and of zeros."""
@@ -241,6 +240,8 @@ class Pad(AxiswiseRule):
 
     @override
     def inapplicability(self, op: Op) -> str:
+        if op.version < 11:
+            return "before opset 11 its pads are an attribute"
         return "the pads are computed" if self.pads(op) is None else ""
 
     @override
@@ -264,8 +265,11 @@ class Pad(AxiswiseRule):
         assert pads is not None
         ends = [(0, 0) if part.block else pads.get(part.axis, (0, 0)) for part in build.format(X).parts]
         flat = np.asarray(ends, dtype=np.int64).reshape(-1, 2).T.reshape(-1)
-        attributes, inputs = with_integers(op, build, "pads", 1, flat, is_attribute=op.version < 11)
-        return attributes, inputs[:3] if op.input(2) is not None else inputs[:2]
+        return {}, [
+            build.input(0),
+            build.constant(flat, "pads"),
+            *([build.input(2)] if op.input(2) is not None else []),
+        ]
 
 
 # --- Tile, which repeats a tensor along its axes ---

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Slot
-from layoutopt.ops.base import LayoutRule, padded_axes_of, register
+from layoutopt.ops.base import LayoutRule, register
 from layoutopt.ops.interfaces import letters_by_rank
 from layoutopt.ops.signatures import (
     PADDING_REFUSED,
@@ -17,7 +17,6 @@ from layoutopt.ops.signatures import (
     X,
     Y,
     estimated_extent,
-    format_text,
     signature_of,
     volume_of,
 )
@@ -84,14 +83,6 @@ class Recurrent(LayoutRule):
             slot: format for slot, format in _SAMPLES_FIRST.items() if is_requested and op.operand(slot) is not None
         }
         return signature_of(op, {**present, **known})
-
-    def misfit(self, op: Op, signature: Signature) -> str:
-        """The reason if an operand would have padding."""
-        for slot in op.slots():
-            storage = signature[slot]
-            if storage is not None and padded_axes_of(op.operand(slot), storage):
-                return f"{slot} would have padding in {format_text(op, slot, storage.format)}"
-        return ""
 
     @override
     def axis_letters(self, op: Op) -> Mapping[Slot, str]:

@@ -7,7 +7,7 @@ They cost nothing. If a neighbour requires another format, a conversion behind t
 """
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from typing_extensions import override
 
@@ -15,7 +15,6 @@ from layoutopt.formats import Dim, Extent, Format, Shape, propagate_reshape, vol
 from layoutopt.formats.extent import Atom
 from layoutopt.ir.types import DType, Op, Padding, Signature, TensorType
 from layoutopt.ops.base import Builder, LayoutRule, computed_list, register
-from layoutopt.ops.interfaces import FEATURE_MAPS
 from layoutopt.ops.signatures import (
     PADDING_KEPT,
     PADDING_REFUSED,
@@ -42,19 +41,12 @@ class View(LayoutRule):
     operations = (0.0, Y)
 
     @abstractmethod
-    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
-        """The extents that the axes of x are split into, and their order in the result, which merges them."""
-
     def output_format(self, op: Op, format: Format) -> Format | None:
-        """The format of the output for a format of the input."""
-        pieces, perm = self.pieces(op)
-        return _through(format, op.x.dims, pieces, perm, op.y.dims)
+        """The format of the output for a format of the input; None if the format does not propagate."""
 
+    @abstractmethod
     def input_format(self, op: Op, format: Format) -> Format | None:
-        """The format of the input for a format of the output."""
-        pieces, perm = self.pieces(op)
-        permuted, inverse = tuple(pieces[axis] for axis in perm), [perm.index(axis) for axis in range(len(perm))]
-        return _through(format, op.y.dims, permuted, inverse, op.x.dims)
+        """The format of the input for a format of the output; None if the format does not propagate."""
 
     @override
     def inapplicability(self, op: Op) -> str:
@@ -121,8 +113,13 @@ class Transpose(View):
         return op.integers("perm") if "perm" in op.attributes else tuple(reversed(range(rank or 0)))
 
     @override
-    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
-        return op.x.dims, self.perm(op)
+    def output_format(self, op: Op, format: Format) -> Format | None:
+        return format.propagate_transpose(self.perm(op))
+
+    @override
+    def input_format(self, op: Op, format: Format) -> Format | None:
+        perm = self.perm(op)
+        return format.propagate_transpose([perm.index(axis) for axis in range(len(perm))])
 
     @override
     def permuted_axis(self, op: Op, axis: int) -> int | None:
@@ -165,64 +162,12 @@ class Reshape(View):
         return {1: changed} if changed else {}
 
     @override
-    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
-        y = op.y.dims
-        return y, range(len(y))
-
-
-# --- DepthToSpace and SpaceToDepth: view ops, equal to a Reshape, a Transpose and a Reshape ---
-#
-# DepthToSpace, DCR    (N, r r C', H, W)  ->  (N, r, r, C', H, W)  ->  (N, C', H, r, W, r)  ->  (N, C', H r, W r)
-# DepthToSpace, CRD    (N, C' r r, H, W)  ->  (N, C', r, r, H, W)  ->  the same
-# SpaceToDepth, DCR    (N, C, H' r, W' r) ->  (N, C, H', r, W', r) ->  (N, r, r, C, H', W') ->  (N, r r C, H', W')
-# SpaceToDepth, CRD    since opset 28         the same             ->  (N, C, r, r, H', W') ->  (N, C r r, H', W')
-
-
-@register
-class DepthToSpace(View):
-    """Channels moved to spatial axes."""
-
-    ops = ("DepthToSpace",)
-    letters = FEATURE_MAPS
+    def output_format(self, op: Op, format: Format) -> Format | None:
+        return propagate_reshape(format, op.x.dims, op.y.dims)
 
     @override
-    def unmerged_axis(self, op: Op, axis: int) -> int | None:
-        """The batch axis for itself; None for the others, since channels and spatial axes are mixed."""
-        return axis if axis == 0 else None
-
-    @override
-    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
-        batch, channels, height, width = op.x.dims
-        block = op.integer("blocksize", 1)
-        depth = channels // (block * block)
-        if op.attributes.get("mode", "DCR") == "CRD":
-            return (batch, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
-        return (batch, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
-
-
-@register
-class SpaceToDepth(DepthToSpace):
-    """Spatial axes moved to channels."""
-
-    ops = ("SpaceToDepth",)
-
-    @override
-    def pieces(self, op: Op) -> tuple[Shape, Sequence[int]]:
-        batch, channels, height, width = op.x.dims
-        block = op.integer("blocksize", 1)
-        perm = (0, 1, 3, 5, 2, 4) if op.attributes.get("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
-        return (batch, channels, height // block, block, width // block, block), perm
-
-
-def _through(format: Format, start: Shape, pieces: Shape, perm: Sequence[int], end: Shape) -> Format | None:
-    """A format propagated to `pieces`, permuted, and propagated to `end`; None if it does not propagate."""
-    (count, symbols), (other, others) = volume(start), volume(end)
-    if count != other and not symbols and not others:
-        return None
-    cut = propagate_reshape(format, start, pieces)
-    if cut is None:
-        return None
-    return propagate_reshape(cut.propagate_transpose(perm), tuple(pieces[axis] for axis in perm), end)
+    def input_format(self, op: Op, format: Format) -> Format | None:
+        return propagate_reshape(format, op.y.dims, op.x.dims)
 
 
 # --- runtime extents ---

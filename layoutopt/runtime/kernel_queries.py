@@ -6,11 +6,11 @@ kernel for another element type. An error means that onnxruntime cannot run the 
 onnxruntime infers, also for its own operators, which onnx does not define.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import onnx
@@ -20,7 +20,7 @@ from onnx import helper
 from layoutopt.files import scratch_folder
 from layoutopt.runtime.errors import RUNTIME_ERRORS
 from layoutopt.runtime.session import inference_session, load_error
-from layoutopt.runtime.type_names import tensor_name, type_proto
+from layoutopt.runtime.type_names import type_proto
 
 RUNTIME_VERSION = str(onnxruntime.__version__)
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
@@ -70,21 +70,6 @@ def node_support(
     outputs = tuple(each.type for each in session.get_outputs())
     alone = set(made) <= {node.op_type}
     return Support("kernel", "", outputs) if alone else Support("composed", " ".join(made), outputs)
-
-
-def op_support(op_type: str, domain: str, inputs: Sequence[str], attributes: Mapping[str, Any]) -> Support:
-    """The support of onnxruntime for one of its own operators, with one output.
-
-    Args:
-        op_type: the operator.
-        domain: one of onnxruntime's domains, at its version 1.
-        inputs: the element types; empty for an omitted input.
-        attributes: the required attributes.
-    """
-    names = [f"x{index}" if dtype else "" for index, dtype in enumerate(inputs)]
-    types = {name: tensor_name(dtype) for name, dtype in zip(names, inputs, strict=True) if name}
-    node = helper.make_node(op_type, names, ["y"], domain=domain, **attributes)
-    return node_support(node, types, {domain: 1, "": _ANY_OPSET})
 
 
 @cache

@@ -6,13 +6,13 @@ that the caller does not give are inferred, with trial runs in onnxruntime withi
 """
 
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import prod
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,17 +22,15 @@ from layoutopt.formats import Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Range, Sizes, Symbol, as_range, checked_ranges, default_size
 from layoutopt.ir.types import Array, DType
-from layoutopt.onnx_io.interface import dimension_name, inputs_of
+from layoutopt.onnx_io.interface import Input, dimension_name, inputs_of
 from layoutopt.runtime.errors import error_message
 from layoutopt.runtime.session import Session
 from layoutopt.runtime.type_names import short_name, tensor_name
 from layoutopt.sample_inputs.dimensions import Dimensions, RunError, TrialRunner, plausible_sizes
 from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange, value_ranges
 
-_LABELS = {"float": "float32", "double": "float64"}  # by onnxruntime's names
 _INDICES = (0, 2)  # range of integers that may be indices
 _MAX_ELEMENTS = 1 << 40  # no memory is large enough for more
-_CHUNK = 1 << 20  # elements that are drawn at a time
 _LARGEST_SIZE = 4  # of an extent that is the value of an input, and of a length without a known limit
 _RANGES = {
     DType.INT8: (-100, 100),
@@ -50,14 +48,7 @@ class Style(Enum):
 
     RANDOM = "random"
     ONES = "integers are 1, floating-point values between 0 and 1"
-    TWOS = "integers are 2, floating-point values between 0 and 1"
     ZEROS = "zeros"
-
-
-def dtype_of(type: str) -> DType | None:
-    """The element type of a type name of onnxruntime, such as `tensor(float)`."""
-    kind = type.removeprefix("tensor(").removesuffix(")")
-    return next((each for each in DType if each.label == _LABELS.get(kind, kind)), None)
 
 
 def random_values(
@@ -67,9 +58,7 @@ def random_values(
     generator: np.random.Generator,
     range: ValueRange | None = None,
     at: Mapping[str, int] | None = None,
-    *,
     style: Style = Style.RANDOM,
-    is_first: bool = False,
 ) -> Array:
     """Random values of one input: normally distributed floating-point values, or values in the given range.
 
@@ -81,12 +70,11 @@ def random_values(
         range: the values that the graph allows; None for all.
         at: sizes of the dimensions in the bounds of the range.
         style: the distribution of values.
-        is_first: whether masks are all ones and lengths as long as possible, as in the first set of inputs.
 
     Raises:
         LayoutoptError: the type has no random values, or there are too many of them.
     """
-    dtype = dtype_of(type)
+    dtype = next((each for each in DType if each.label == short_name(type)), None)
     if dtype is None or dtype in (DType.COMPLEX64, DType.COMPLEX128):
         raise LayoutoptError(f"no random values for the type {type}", where=name)
     if prod(shape) > _MAX_ELEMENTS:
@@ -97,38 +85,30 @@ def random_values(
         return _simple_values(dtype, shape, generator, style)
     if range is None:
         return _unrestricted_values(dtype, shape, generator)
-    return np.asarray(_values_in_range(range, shape, generator, at or {}, is_first)).astype(dtype.numpy)
+    return np.asarray(_values_in_range(range, shape, generator, at or {})).astype(dtype.numpy)
 
 
 def _simple_values(dtype: DType, shape: Sequence[int], generator: np.random.Generator, style: Style) -> Array:
-    if style is Style.ZEROS:
-        return np.zeros(shape, dtype.numpy)
-    if dtype.is_float:
-        return _drawn(lambda count: generator.uniform(size=count), shape, dtype)
-    return np.full(shape, 1 if style is Style.ONES else 2).astype(dtype.numpy)
+    if dtype.is_float and style is Style.ONES:
+        return generator.random(shape, _drawn_type(dtype)).astype(dtype.numpy, copy=False)
+    return np.full(shape, style is Style.ONES).astype(dtype.numpy)
 
 
 def _unrestricted_values(dtype: DType, shape: Sequence[int], generator: np.random.Generator) -> Array:
-    if dtype is DType.BOOL:
-        return generator.integers(0, 2, shape).astype(np.bool_)
     if dtype is DType.FLOAT8E8M0:  # a type of powers of two
         return np.exp2(generator.integers(-2, 3, shape)).astype(dtype.numpy)
     if dtype.is_float:
-        return _drawn(lambda count: generator.normal(size=count), shape, dtype)
+        return generator.standard_normal(shape, _drawn_type(dtype)).astype(dtype.numpy, copy=False)
     return np.asarray(generator.integers(*_RANGES.get(dtype, _INDICES), shape)).astype(dtype.numpy)
 
 
-def _drawn(draw: Callable[[int], Array], shape: Sequence[int], dtype: DType) -> Array:
-    """The float64 values of `draw` in another type, drawn in chunks because float64 takes up to eight times the memory."""
-    values = np.empty(prod(shape), dtype.numpy)
-    for start in range(0, values.size, _CHUNK):
-        piece = values[start : start + _CHUNK]
-        piece[:] = draw(piece.size).astype(dtype.numpy)
-    return values.reshape(shape)
+def _drawn_type(dtype: DType) -> Any:
+    """The numpy type in which values are drawn: float64 takes up to eight times the memory of narrower types."""
+    return np.float64 if dtype is DType.FLOAT64 else np.float32
 
 
 def _values_in_range(
-    range: ValueRange, shape: Sequence[int], generator: np.random.Generator, at: Mapping[str, int], is_first: bool
+    range: ValueRange, shape: Sequence[int], generator: np.random.Generator, at: Mapping[str, int]
 ) -> Array:
     """Values in a range; a row of a mask has both values, whichever of them masks."""
     high = None if range.high is None else Extent.of(range.high).at(at)
@@ -136,7 +116,7 @@ def _values_in_range(
         case RangeKind.INDEX:
             return generator.integers(0, max(1 if high is None else high, 0) + 1, shape)
         case RangeKind.CHOICE:
-            return np.full(shape, range.choices[0] if is_first else generator.choice(range.choices))
+            return np.full(shape, generator.choice(range.choices))
         case RangeKind.LENGTH:
             longest = high or max(at.values(), default=_LARGEST_SIZE)
             lengths = np.asarray(generator.integers(max(1, longest // 2), longest + 1, shape))
@@ -145,10 +125,9 @@ def _values_in_range(
         case RangeKind.SIZE:
             return generator.integers(1, _LARGEST_SIZE + 1, shape)
         case RangeKind.MASK:
-            mask = np.asarray(generator.integers(0, 2, shape))
-            rows = mask.reshape(-1, shape[-1] if shape else 1)
-            rows[:, -1:], rows[:, :1] = 0, 1
-            return mask
+            mask = np.atleast_1d(generator.integers(0, 2, shape))
+            mask[..., -1:], mask[..., :1] = 0, 1
+            return mask.reshape(shape)
         case RangeKind.POSITIVE:
             return np.abs(generator.normal(size=shape)) + 0.1
 
@@ -167,22 +146,6 @@ InputSet: TypeAlias = Mapping[str, Array]
 
 Given: TypeAlias = InputSet | Sequence[InputSet]
 """One set of inputs, or several."""
-
-
-class Declared(Protocol):
-    """A declared input of a model; the inputs of an onnxruntime session have the same attributes."""
-
-    @property
-    def name(self) -> str:
-        """The name of the input."""
-
-    @property
-    def type(self) -> str:
-        """The type name of onnxruntime, such as tensor(float)."""
-
-    @property
-    def shape(self) -> Sequence[int | str | None] | None:
-        """Extents, or names of symbolic dimensions; None if the rank is unknown."""
 
 
 def read_inputs(path: str | PathLike[str]) -> dict[str, Array]:
@@ -218,7 +181,7 @@ def input_sets(given: Given | None) -> tuple[InputSet, ...]:
     return tuple({name: np.asarray(value) for name, value in each.items()} for each in sets if each)
 
 
-def bound_sizes(inputs: Iterable[Declared], given: InputSet, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
+def bound_sizes(inputs: Iterable[Input], given: InputSet, sizes: Mapping[str, int] | None = None) -> dict[str, int]:
     """The sizes of symbolic dimensions in given arrays.
 
     Args:
@@ -230,7 +193,7 @@ def bound_sizes(inputs: Iterable[Declared], given: InputSet, sizes: Mapping[str,
         InputError: there is no such input, or it has another type or shape.
     """
     known = dict(sizes or {})
-    declared: dict[str, list[Declared]] = {}
+    declared: dict[str, list[Input]] = {}
     for one in inputs:
         declared.setdefault(one.name, []).append(one)
     for name, value in given.items():
@@ -241,7 +204,7 @@ def bound_sizes(inputs: Iterable[Declared], given: InputSet, sizes: Mapping[str,
     return known
 
 
-def _bind(one: Declared, value: Array, known: dict[str, int]) -> None:
+def _bind(one: Input, value: Array, known: dict[str, int]) -> None:
     """Add the sizes of symbolic dimensions in a value to `known`; raise an error if the value does not fit."""
     type = tensor_name("string" if value.dtype.kind in "OU" else value.dtype.name)
     if type != one.type:
@@ -261,7 +224,7 @@ def _bind(one: Declared, value: Array, known: dict[str, int]) -> None:
         raise InputError(f"the values are {has}", where=one.name, hint=f"the input is {takes}")
 
 
-def given_ranges(inputs: Sequence[Declared], sets: Sequence[InputSet], dims: Mapping[str, Range]) -> dict[str, Range]:
+def given_ranges(inputs: Sequence[Input], sets: Sequence[InputSet], dims: Mapping[str, Range]) -> dict[str, Range]:
     """The given sizes of dimensions: those given by name, and those in the arrays of the sets.
 
     Raises:
@@ -351,13 +314,10 @@ def _uneven(range: Range, index: int) -> int:
 
 
 def _even(range: Range, index: int) -> int:
-    """A size in or near a range that is a multiple of the usual divisor of image extents."""
+    """The high end of a range, or a size near its only one that is a multiple of the usual divisor of image extents."""
     low, high = range
-    if low < high:
-        middle = (low + high) // 2 // _ROUND * _ROUND
-        return middle if low <= middle <= high else high
-    if low < 2 * _ROUND:
-        return low + 1
+    if low < high or low < 2 * _ROUND:
+        return max(high, low + 1)
     return low // _ROUND * _ROUND + (_ROUND if index % 2 else -_ROUND)
 
 
@@ -452,15 +412,14 @@ class SampleInputs:
             bound = bound_sizes(session.get_inputs(), given)
             fixed = replace(self, dims={**self.dims, **{name: (size, size) for name, size in bound.items()}})
             fitting = [sizes for sizes in fixed.sizes_to_compare(session) if sizes.items() >= bound.items()]
-            for number, sizes in enumerate(fitting):
-                feeds = self._feeds(session, seed + 2 * group, sizes, style, given, is_first=number == 0)
-                yield TestInputs(sizes, feeds, group)
+            for sizes in fitting:
+                yield TestInputs(sizes, self._feeds(session, seed + 2 * group, sizes, style, given), group)
 
     def _feeds(
-        self, session: Any, seed: int, sizes: Mapping[str, int], style: Style, given: InputSet, *, is_first: bool
+        self, session: Any, seed: int, sizes: Mapping[str, int], style: Style, given: InputSet
     ) -> Iterator[Feed]:
         """Two sets of inputs at the given sizes; in the second, given arrays are perturbed."""
-        yield {**self.draw(session, seed, sizes, style, is_first=is_first), **given}
+        yield {**self.draw(session, seed, sizes, style), **given}
         generator = np.random.default_rng(seed + 1)
         changed = {name: perturbed(each, generator) for name, each in given.items()}
         yield {**self.draw(session, seed + 1, sizes, style), **changed}
@@ -468,16 +427,10 @@ class SampleInputs:
     def feed(self, session: Any, sizes: Mapping[str, int], style: Style = Style.RANDOM) -> Feed:
         """One set of inputs at the given sizes: the first given arrays, and random values of all other inputs."""
         given = self.given[0] if self.given else {}
-        return {**self.draw(session, 0, sizes, style, is_first=True), **given}
+        return {**self.draw(session, 0, sizes, style), **given}
 
     def draw(
-        self,
-        session: Any,
-        seed: int,
-        sizes: Mapping[str, int] | None = None,
-        style: Style = Style.RANDOM,
-        *,
-        is_first: bool = False,
+        self, session: Any, seed: int, sizes: Mapping[str, int] | None = None, style: Style = Style.RANDOM
     ) -> Feed:
         """Random values of all inputs, within the ranges of the graph.
 
@@ -486,7 +439,6 @@ class SampleInputs:
             seed: of the values.
             sizes: of symbolic dimensions, by name, or by `input[axis]` for unnamed ones; by default 2.
             style: the distribution of values.
-            is_first: whether masks are all ones and lengths as long as possible.
 
         Raises:
             InputError: the inputs would have too many elements at sizes that the caller has not given.
@@ -503,9 +455,7 @@ class SampleInputs:
             )
         for each in session.get_inputs():
             range = self.ranges.get(each.name)
-            feed[each.name] = random_values(
-                each.name, each.type, shapes[each.name], generator, range, point, style=style, is_first=is_first
-            )
+            feed[each.name] = random_values(each.name, each.type, shapes[each.name], generator, range, point, style)
         return feed
 
     def _by_text(self, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -514,7 +464,7 @@ class SampleInputs:
         return {each.dim: sizes[each.name] for each in symbols if each.name in sizes} or dict(sizes)
 
 
-def _extents(one: Declared, sizes: Mapping[str, int]) -> list[int]:
+def _extents(one: Input, sizes: Mapping[str, int]) -> list[int]:
     return [
         dim if isinstance(dim, int) else sizes.get(dimension_name(one.name, axis, dim), _SMALL)
         for axis, dim in enumerate(one.shape or ())

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import onnx
@@ -19,7 +19,7 @@ from onnx import helper
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS, Lower
-from layoutopt.formats import Format, Part, Shape, pack, unpack
+from layoutopt.formats import Format, Shape, pack, unpack
 from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
@@ -35,15 +35,8 @@ from layoutopt.verification.difference import difference, element_type, largest_
 Feed: TypeAlias = Mapping[str, Array]
 
 
-class Runner(Protocol):
-    """A loaded model."""
-
-    def run(self, names: Sequence[str] | None, feeds: Feed) -> list[Any]:
-        """The outputs with the given names, or all outputs."""
-
-
-Loader: TypeAlias = Callable[[bytes], Runner]
-"""Loads a serialised model."""
+Loader: TypeAlias = Callable[[bytes], Any]
+"""Loads a serialised model; `run(names, feeds)` of what it returns has the outputs with the given names, or all for None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +57,7 @@ class Sample:
         return self.name
 
 
-def load_in_onnxruntime(model: bytes) -> Runner:
+def load_in_onnxruntime(model: bytes) -> Session:
     """Load a model in onnxruntime, without its optimisations and with one thread."""
     return Session(model, is_optimised=False, threads=1)
 
@@ -174,25 +167,11 @@ def lifted(model: onnx.ModelProto) -> Graph:
     return lift(ir.serde.deserialize_model(model))
 
 
-def clone(graph: Graph) -> tuple[Graph, Op]:
-    """A copy of a graph of one op, and its op."""
-    result = Graph(graph.name, graph.opsets, graph.origin)
-    values = {
-        value: result.add_value(Value(value.name, value.type, data=value.data, origin=value.origin))
-        for value in graph.values
-    }
-    result.inputs = [values[value] for value in graph.inputs]
-    (op,) = graph.ops
-    inputs, outputs = (tuple(value and values[value] for value in side) for side in (op.inputs, op.outputs))
-    copy = op.copy(inputs, outputs)
-    result.add_op(copy)
-    result.outputs = [values[value] for value in graph.outputs]
-    return result, copy
-
-
 def forced(graph: Graph, signature: Signature) -> Graph:
     """The graph with its op under a signature, and its inputs and outputs in the storages of that signature."""
-    graph, op = clone(graph)
+    assert isinstance(graph.origin, ir.Model)
+    graph = lift(graph.origin)
+    (op,) = graph.ops
     assign(graph, op, signature, set(graph.values))
     for value in graph.inputs:
         inputs = [signature.inputs[index] for index, each in enumerate(op.inputs) if each is value]
@@ -203,17 +182,13 @@ def forced(graph: Graph, signature: Signature) -> Graph:
     required = ((index, value.storage) for index, value in enumerate(graph.outputs))
     graph.output_storages = {index: storage for index, storage in required if storage is not None}
     for index, (operand, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True)):
-        if operand is not None and storage is not None and operand.storage != storage:
-            _cast(graph, op, index, operand, storage)
+        own = operand.storage if operand is not None else None
+        if operand is not None and own is not None and storage is not None and own.format != storage.format:
+            graph.set_input(op, index, insert_cast(graph, operand, Storage(storage.format)))
     graph.stage = "cast"
     PretransformWeights().run(graph, PassContext(load_target(_ANY_TARGET)))
     assert not list(violations(graph))
     return graph
-
-
-def _cast(graph: Graph, op: Op, index: int, value: Value, storage: Storage) -> None:
-    if value.storage is not None and value.storage.format != storage.format:
-        graph.set_input(op, index, insert_cast(graph, value, Storage(storage.format)))
 
 
 def padding_mask(format: Format, shape: tuple[int, ...]) -> Array:
@@ -221,8 +196,11 @@ def padding_mask(format: Format, shape: tuple[int, ...]) -> Array:
     return ~pack(np.ones(shape, np.bool_), format)
 
 
-def with_worst_padding(physical: Array, where: Array, state: Padding) -> Array:
-    """The array with the worst padding elements that a padding state permits, at the positions `where`."""
+def _with_worst_padding(array: Array, storage: Storage | None) -> Array:
+    """The array in a storage, with the worst padding elements that the padding state permits."""
+    if storage is None:
+        return array
+    physical, where, state = pack(array, storage.format), padding_mask(storage.format, array.shape), storage.padding
     if state is Padding.ZERO or not where.any():
         return physical
     kind, numbers = physical.dtype.kind, []
@@ -238,48 +216,39 @@ def with_worst_padding(physical: Array, where: Array, state: Padding) -> Array:
     return filled
 
 
-def sample_formats(shape: Shape, *, is_thorough: bool) -> list[Format]:
+_BLOCKS = ("4b", "8b", "16b", "4a", "4z", "4a8b", "8b8a", "2y4z", "2c", "2b", "32b")
+"""Blocks behind the axes a, b, c, ..., of which z is the last one and y the one before."""
+
+
+def sample_formats(shape: Shape | None, *, is_thorough: bool) -> list[Format]:
     """Formats to test: orders of axes, channels last, blocks of one axis, of two axes, two blocks of one axis."""
-    rank = len(shape)
-    if rank == 0:
+    if not shape:
         return []
-    axes, last = tuple(range(rank)), rank - 1
-    orders = [axes[::-1], (0, *axes[2:], *axes[1:2]), (*axes[1:], 0), (*axes[1:2], 0, *axes[2:])]
+    axes = "ABCDEFGH"[: len(shape)]
+    rank, image, last = len(axes), axes[2:], axes[-1:]
+    orders = [axes[::-1], f"A{image}{axes[1:2]}", f"{axes[1:]}A", f"{axes[1:2]}A{image}"]
     if is_thorough and rank <= 4:
-        orders += permutations(axes)
+        orders += ["".join(order) for order in permutations(axes)]
     elif rank > 2:
-        orders += [(*axes[:-2], last, last - 1), (last, *axes[:-1])]
-    found = [Format.plain(order) for order in orders]
-    blocks = [[(1, 4)], [(1, 8)], [(1, 16)], [(0, 4)], [(last, 4)], [(0, 4), (1, 8)], [(1, 8), (0, 8)]]
-    blocks += [[(last - 1, 2), (last, 4)], [(2, 2)], [(1, 2)], [(1, 32)]]
-    plain = Format.canonical(rank)
-    for base in (plain, found[1], *(found[2:4] if is_thorough else ())):
-        for chosen in blocks:
-            inner = [Part(axis, block) for axis, block in chosen]
-            found += [Format((*base.parts, *inner))] if all(0 <= part.axis < rank for part in inner) else []
-    if rank > 1:  # the innermost axis with its outer digit innermost
-        found.append(Format((*plain.parts[:-1], Part(last, 2), Part(last))))
-    if rank > 2:  # both levels of an axis away from each other
-        found.append(Format((*plain.parts[:2], Part(1, 4), *plain.parts[2:], Part(1, 2))))
-        found.append(Format((*plain.parts[:2], Part(0, 2), Part(1, 2), *plain.parts[2:])))  # windows
-        found.append(Format((Part(1, 2, 1), *plain.parts[1:], Part(0), Part(1, 2, 2))))  # digits in no order
-        found.append(Format((Part(0), *plain.parts[2:], Part(1, 2), Part(1))))  # a channel shuffle
-    return list(dict.fromkeys(found))
+        orders += [f"{axes[:-2]}{axes[:-3:-1]}", f"{last}{axes[:-1]}"]
+    ends = str.maketrans("yz", axes[-2:].lower().rjust(2, "?"))
+    bases = (axes, *orders[1 : 4 if is_thorough else 2])
+    names = [*orders, *(f"{base}{block.translate(ends)}" for base in bases for block in _BLOCKS)]
+    # The innermost axis with its outer digit innermost.
+    names += [f"{axes[:-1]}2{last.lower()}{last}"] if rank > 1 else []
+    # Both levels of an axis away from each other, windows, digits in no order, a channel shuffle.
+    names += [f"AB4b{image}2b", f"AB2a2b{image}", f"2_1b{axes[1:]}A2_2b", f"A{image}2bB"] if rank > 2 else []
+    found = (name for name in names if {*name.upper(), *axes} - {*"0123456789_"} == {*axes})
+    return list(dict.fromkeys(Format.parse(name, axes) for name in found))
 
 
-def _formats_of(value: Value | None, *, is_thorough: bool) -> list[Format]:
-    return [] if value is None or value.shape is None else sample_formats(value.shape, is_thorough=is_thorough)
-
-
-def _independent(op: Op, is_thorough: bool) -> list[dict[Slot, Format]]:
+def _independent(seeds: Mapping[Slot, list[Format]], is_thorough: bool) -> list[dict[Slot, Format]]:
     """Combinations of formats for ops whose operands have independent formats."""
-    slots = [slot for slot in op.slots() if (value := op.operand(slot)) is not None and value.rank]
-    seeds = {slot: _formats_of(op.operand(slot), is_thorough=is_thorough) for slot in slots}
     found = []
     for turn in range(400 if is_thorough else 60):
         known = {}
-        for position, slot in enumerate(slots):
-            options = [None, *seeds[slot]]
+        for position, (slot, formats) in enumerate(seeds.items()):
+            options = [None, *formats]
             chosen = options[(turn * (7 + 4 * position) + turn // 5 + position) % len(options)]
             if chosen is not None:
                 known[slot] = chosen
@@ -291,11 +260,11 @@ def legal_signatures(op: Op, *, is_thorough: bool) -> list[Signature]:
     """The signatures that the rule completes from formats at one slot or at several slots."""
     rule = rule_of(op)
     assert rule is not None
-    proposals: list[dict[Slot, Format]] = []
-    for slot in op.slots():
-        proposals += [{slot: format} for format in _formats_of(op.operand(slot), is_thorough=is_thorough)]
+    operands = {slot: value for slot in op.slots() if (value := op.operand(slot)) is not None and value.rank}
+    seeds = {slot: sample_formats(value.shape, is_thorough=is_thorough) for slot, value in operands.items()}
+    proposals = [{slot: format} for slot, formats in seeds.items() for format in formats]
     if rule.is_anchor or rule.has_independent_operands:
-        proposals += _independent(op, is_thorough)
+        proposals += _independent(seeds, is_thorough)
     found = [rule.signature(op, known) for known in proposals]
     return list(dict.fromkeys(each for each in found if not isinstance(each, Inapplicable)))
 
@@ -309,7 +278,7 @@ def fault_of(
     runner = load(to_bytes(lowered))
     storages = {value.name: value.storage for value in (*graph.inputs, *graph.outputs)}
     for feed, outputs in zip(feeds, expected, strict=True):
-        physical = {name: _dirty(array, storages[name]) for name, array in feed.items()}
+        physical = {name: _with_worst_padding(array, storages[name]) for name, array in feed.items()}
         numbers = [array.astype(np.float64) for array in feed.values() if array.dtype.kind in "fiu"]
         largest = max(float(np.abs(array).max(initial=1)) for array in [*numbers, np.ones(1)])
         for value, output, actual in zip(graph.outputs, outputs, runner.run(None, physical), strict=True):
@@ -317,13 +286,6 @@ def fault_of(
             if fault:
                 return f"{dialect}: {value.name} {fault}"
     return ""
-
-
-def _dirty(array: Array, storage: Storage | None) -> Array:
-    if storage is None:
-        return array
-    where = padding_mask(storage.format, array.shape)
-    return with_worst_padding(pack(array, storage.format), where, storage.padding)
 
 
 def _output_fault(value: Value, expected: Array, actual: Array, largest: float) -> str:

@@ -58,7 +58,7 @@ from layoutopt.verification.perturbation import (
     perturbed_inputs,
 )
 from layoutopt.verification.runnable import AnySession, Runnable
-from layoutopt.verification.runs import Request, Run, Values, load_and_run, misdeclared_outputs, sizes_of
+from layoutopt.verification.runs import RUN_SECONDS, Request, Run, Values, load_and_run, misdeclared_outputs, sizes_of
 from layoutopt.verification.verdict import SPREAD_FACTOR, ULPS, Comparison, Verification
 
 ROUNDING_FACTOR = 10
@@ -105,8 +105,6 @@ class PairOfModels:
         request: the conditions of the comparison.
         cuts: the values at which both are cut, if they are not optimised.
         is_optimised: whether onnxruntime optimises both, at its default level.
-        upcasts_outputs: whether 16-bit outputs count as float32: the upcast of a model keeps the type of an input that is
-            also an output.
         narrow: the 16-bit model that `original` is an upcast of; its weights are perturbed by one unit in the last place of
             their own types, twice the effect of rounding them.
     """
@@ -116,7 +114,6 @@ class PairOfModels:
     request: Request
     cuts: Cuts = NO_CUTS
     is_optimised: bool = True
-    upcasts_outputs: bool = False
     narrow: Runnable | None = None
 
     def verdict(self) -> Verification:
@@ -200,7 +197,7 @@ class PairOfModels:
 
     def _spread(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
         """Measure the rounding spread of every value within its segment of the original."""
-        limits, seed = self.request.limits, self.request.seed
+        seed = self.request.seed
         cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
         plain: Sequence[Values] | None = [run.values for run in runs]
         differences: list[Mapping[str, Difference]] = []
@@ -208,9 +205,9 @@ class PairOfModels:
             for run in runs:
                 differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
             load = partial(cut.session, is_optimised=False)
-            plain = None if limits.is_exceeded else self._run_again(load, runs, names) or None
+            plain = None if self.request.is_late else self._run_again(load, runs, names) or None
         for copy, moves_inputs in self._perturbed(cut):
-            if plain is None or (self.is_optimised and limits.is_exceeded):
+            if plain is None or (self.is_optimised and self.request.is_late):
                 break
             load = partial(copy.session, is_optimised=False)
             differences += _differences(plain, self._run_again(load, runs, names, seed + 7 if moves_inputs else None))
@@ -245,57 +242,62 @@ class PairOfModels:
     def _run_again(
         self, load: Callable[[], AnySession], runs: Sequence[Run], names: Sequence[str], seed: int | None = None
     ) -> list[Values]:
-        """The values of the cut original, or of a copy of it, on the inputs of some runs and the values at cuts.
-
-        With a seed, these are one unit in the last place higher or lower, but for those in `Cuts.unperturbed`. The list is
-        empty if an optimised model does not run: an extent or an index may have changed.
-        """
+        """The values of the cut original, or of a copy of it; empty if an optimised model does not run on perturbed inputs."""
         try:
-            session = load()
-            given = [each.name for each in session.get_inputs()]
-            feeds = []
-            for run in runs:
-                feed = {name: run.feed[name] if name in run.feed else run.values[name] for name in given}
-                moved = feed if seed is None else perturbed_inputs(feed, seed)
-                feeds.append(
-                    {name: value if name in self.cuts.unperturbed else moved[name] for name, value in feed.items()}
-                )
-            requested = [f"{name}{COMPUTED}" if name in self._at_cuts and name in given else name for name in names]
-            outputs = session.run_all(requested, feeds, self.request.limits.run)
+            return self._computed(load(), runs, names, {}, seed)
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
             if not self.is_optimised:
                 raise
             return []
-        return [dict(zip(names, each, strict=True)) for each in outputs]
 
     def _rewritten_values(self, runs: Sequence[Run], names: Sequence[str]) -> list[Values]:
-        """The rewritten model's values for every run, as tensors of the original.
+        """The rewritten model's values for every run.
 
         Raises:
             Exception: it cannot be loaded or run; one of `RUN_ERRORS`, with the sizes of the run as a note.
         """
-        at_cuts, counterparts = self._at_cuts, self.request.counterparts(self._at_cuts.values())
-        dtypes = {each.rewritten: self.cuts.dtypes[name] for name, each in at_cuts.items()}
+        dtypes = {each.rewritten: self.cuts.dtypes[name] for name, each in self._at_cuts.items()}
         cut = self._cut(self.rewritten, [each.rewritten for each in self.request.observed], dtypes)
-        session = cut.session(is_optimised=self.is_optimised)
-        given = {each.name for each in session.get_inputs()}
-        cut_inputs = {name for name, each in at_cuts.items() if each.rewritten in given}
-        values = {name: counterparts.get(name) or ObservedValue(name, name, None) for name in (*names, *runs[0].feed)}
-        requested = [f"{values[name].rewritten}{COMPUTED if name in cut_inputs else ''}" for name in names]
+        session, counterparts = cut.session(is_optimised=self.is_optimised), self.request.counterparts(self.cuts.values)
         found: list[Values] = []
         for some in [[run] for run in runs] if self.is_optimised else [runs]:
-            inputs = [{**{name: run.values[name] for name in cut_inputs}, **run.feed} for run in some]
-            feeds = [{values[name].rewritten: values[name].packed(x) for name, x in each.items()} for each in inputs]
             try:
-                outputs = session.run_all(requested, feeds, self.request.limits.run)
+                found += self._computed(session, some, names, counterparts)
             except RUN_ERRORS as error:
                 error.add_note(some[0].at_sizes)
                 raise
-            for run, each in zip(some, outputs, strict=True):
-                arrays = zip(names, each, strict=True)
-                found.append({name: values[name].unpacked(array, run.values[name]) for name, array in arrays})
         return found
+
+    def _computed(
+        self,
+        session: AnySession,
+        runs: Sequence[Run],
+        names: Sequence[str],
+        counterparts: Mapping[str, ObservedValue],
+        seed: int | None = None,
+    ) -> list[Values]:
+        """The values of a cut model on the inputs of some runs and the original's values at cuts, as tensors of the original.
+
+        With a seed, these are one unit in the last place higher or lower, but for those in `Cuts.unperturbed`.
+        """
+        given = {each.name for each in session.get_inputs()}
+        every = (*names, *self._at_cuts, *runs[0].feed)
+        values = {name: counterparts.get(name) or ObservedValue(name, name, None) for name in every}
+        cut_inputs = [name for name in self._at_cuts if values[name].rewritten in given]
+        requested = [f"{values[name].rewritten}{COMPUTED if name in cut_inputs else ''}" for name in names]
+        feeds = []
+        for run in runs:
+            feed = {**{name: run.values[name] for name in cut_inputs}, **run.feed}
+            if seed is not None:
+                moved = {name: x for name, x in feed.items() if name not in self.cuts.unperturbed}
+                feed |= perturbed_inputs(moved, seed)
+            feeds.append({values[name].rewritten: values[name].packed(x) for name, x in feed.items()})
+        outputs = session.run_all(requested, feeds, RUN_SECONDS)
+        return [
+            {name: values[name].unpacked(array, run.values[name]) for name, array in zip(names, each, strict=True)}
+            for run, each in zip(runs, outputs, strict=True)
+        ]
 
     def _comparison(
         self,
@@ -311,21 +313,16 @@ class PairOfModels:
         is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
         if is_integer and (name in self._at_cuts or name in self.cuts.relative_margins):
             return replace(_compare_rounded(name, run.values, actual), at_sizes=run.at_sizes)
-        expected, actual = self._value(expected), self._value(actual)
         found = difference(expected, actual)
         if name in misdeclared and _are_empty(expected, actual):
             found = Difference()  # a loop of no iterations gives the shape that its body declares
         if name in spread.level_dependent and spread.unoptimised is not None:
-            other = difference(self._value(spread.unoptimised[number][name]), actual)
+            other = difference(spread.unoptimised[number][name], actual)
             found = min(found, other, key=lambda each: each.largest)
         factor = SPREAD_FACTOR if self.narrow is None else 1
         return Comparison.against_spread(
             name, expected, found, spread.by_name[name], factor=factor, at_sizes=run.at_sizes
         )
-
-    def _value(self, value: Any) -> Any:
-        is_narrow = isinstance(value, np.ndarray) and str(value.dtype) in ("float16", "bfloat16")
-        return value.astype(np.float32) if is_narrow and self.upcasts_outputs else value
 
 
 def _differences(expected: Sequence[Values], actual: Sequence[Values]) -> list[dict[str, Difference]]:

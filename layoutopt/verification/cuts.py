@@ -146,13 +146,10 @@ class CutCandidates:
 
     def cuts(self, present: Sequence[ObservedValue]) -> Cuts:
         """The cuts at values that both models have."""
-        required = [each for each in present if each.original in self.required]
-        others = [each for each in present if each.original not in self.required]
-        saturated = [each for each in others if each.original in self.before_saturation]
-        optional = [each for each in others if each.original not in self.before_saturation]
-        dtypes = {**self.optional, **self.required}
-        chosen = [*required, *saturated, *evenly_spaced(optional, MAX_CUTS)]
-        values = [each for each in chosen if each.original in dtypes]
+        dtypes, always = {**self.optional, **self.required}, {*self.required, *self.before_saturation}
+        known = [each for each in present if each.original in dtypes]
+        others = evenly_spaced([each for each in known if each.original not in always], MAX_CUTS)
+        values = [*(each for each in known if each.original in always), *others]
         margins = {name: relative_margin(dtype) for name, dtype in self.rounding_sources.items()}
         return Cuts(
             values, {each.original: dtypes[each.original] for each in values}, frozenset(self.required), margins

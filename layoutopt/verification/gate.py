@@ -1,12 +1,13 @@
-"""Equivalence gate: the comparison that a rewritten model must pass before it is returned.
+"""Equivalence gate: the comparison that a rewritten model must pass before it is returned, and that `verify A B` makes.
 
-1. Both models are compared as a whole. The operands of a final Softmax or Sigmoid, which hides differences, count as outputs.
+1. Both models are compared as a whole. The operands of a final Softmax or Sigmoid, which hides differences, are outputs too.
 2. They are compared segment by segment where the first comparison is inconclusive: the difference is larger than the rounding
-   spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs.
+   spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs. If the weights do not fit into
+   memory, this is the only comparison (`parts`).
 
-A model with more than `MAX_BYTES_IN_MEMORY` bytes of weights is compared through files: sessions map its weights, and only one
-model is loaded at a time. A model whose weights do not fit into memory is compared segment by segment only, with the weights of
-one part in memory at a time (`parts`).
+Where there is no record of the rewrite, values that both models have are matched by name and content: on one set of inputs, the
+array that B computes for a name of A must contain the tensor of A in a known format. A wrong match hides no fault, because the
+segments on both sides of it differ.
 
 Two kinds of models get a second comparison as a whole:
 
@@ -15,44 +16,52 @@ Two kinds of models get a second comparison as a whole:
   DequantizeLinear -> op -> QuantizeLinear in integers at one level and in floating point at the other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations, product
+from math import prod
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 import onnx_ir
 
+from layoutopt import inference, onnx_io
 from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
+from layoutopt.formats.extent import static_shape
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims
+from layoutopt.ir.types import Array
 from layoutopt.onnx_io.messages import nodes
 from layoutopt.runtime.custom_ops import Libraries, kernel_libraries
 from layoutopt.runtime.definitions import DEFINITION_DOMAIN, define
-from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.runtime.errors import RUN_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.portable import portable_block
-from layoutopt.runtime.session import MAX_BYTES_IN_MEMORY
 from layoutopt.sample_inputs import Given, lift_source, prepare_inputs
 from layoutopt.verification.comparison import PairOfModels
-from layoutopt.verification.cuts import CutCandidates, ObservedValue
+from layoutopt.verification.cuts import CutCandidates, ObservedValue, evenly_spaced
 from layoutopt.verification.data_movement import executed_data_movement
-from layoutopt.verification.edits import computed_names, upcast_to_float32
+from layoutopt.verification.difference import difference
+from layoutopt.verification.edits import add_outputs, computed_names, upcast_to_float32
 from layoutopt.verification.parts import PartedSession, is_too_large
 from layoutopt.verification.runnable import (
+    MAX_PREPACKED_BYTES,
     Runnable,
     RunnableCopies,
     Source,
-    in_parts,
+    as_runnable,
+    mappable,
     with_definitions,
     with_seeds,
 )
-from layoutopt.verification.runs import Request
+from layoutopt.verification.runs import RUN_SECONDS, Request, run_original
 from layoutopt.verification.verdict import Verification
 
 FLOAT16_ERROR_RATIO = 8
-"""Accepted error of a rewritten 16-bit model against float32, as a multiple of the original's own error.
+"""Accepted difference of two 16-bit models that agree after an upcast, as a multiple of the rounding spread.
 
 The error of a model varies by up to a factor of 7 between onnxruntime's optimisation levels: bert_medium 0.0007 to 0.0051.
 """
@@ -60,8 +69,20 @@ The error of a model varies by up to a factor of 7 between onnxruntime's optimis
 _FLOAT16_ERROR = 1e-2  # an error of a few units in the last place of float16
 _OTHER_BRANCH = {"then_branch": "else_branch", "else_branch": "then_branch"}
 
-Match: TypeAlias = Callable[[Sequence[str]], Sequence[ObservedValue]]
-"""Finds those of some values of the original that the rewritten model has, too."""
+Match: TypeAlias = Callable[[Runnable, Runnable, Request, Sequence[str]], Sequence[ObservedValue]]
+"""Finds those of some values of the original that the rewritten model has, too: from both models, a request, and names."""
+
+MAX_MATCHES = 96
+"""Largest number of values of A that are searched for in B."""
+
+MATCH_TOLERANCE = 0.05
+"""Largest difference of two matching arrays, relative to the largest magnitude."""
+
+FORMAT_SEPARATOR = "__"
+"""Separator of a value's name and its format in names that layoutopt generates: `relu__NCHW8c`."""
+
+_BLOCKS = (32, 16, 8, 4)  # largest first: of several matching formats the one with the largest block is chosen
+_LETTERS = "ABCDE"
 
 
 def verify_models(
@@ -96,21 +117,47 @@ def verify_models(
         graph = lift_source(original)
         candidates = CutCandidates() if graph is None else CutCandidates.of(graph)
         request = Request(pins or {}, observed, prepare_inputs(original, graph, dims, inputs)[0], seed)
-        prepared = [with_definitions(Runnable.of(each)) for each in (original, rewritten)]
-        models = [_seeded(model, candidates) for model, _ in prepared]
         try:
-            verdict = compare_as_a_whole(models[0], models[1], request, candidates)
+            return compare(Runnable.of(original), Runnable.of(rewritten), request, candidates)
         except MemoryError as error:
             raise_if_out_of_memory(error, "model" if isinstance(original, bytes) else str(original))
             raise
-        return replace(verdict, defined_block=max(block for _, block in prepared))
+
+
+def verify_files(
+    original: Path, rewritten: Path, request: Request | None = None, graphs: Sequence[Graph] = ()
+) -> Verification:
+    """Compare two files on random inputs, as a whole and segment by segment.
+
+    Args:
+        original: the reference model.
+        rewritten: the model to check.
+        request: pins, test inputs and seed; by default the generator of inputs follows from the original's graph.
+        graphs: the graphs of both models, if already read.
+
+    Raises:
+        ModelError: a file cannot be read.
+        DimensionError: the original has no such symbolic dimension.
+    """
+    graphs = graphs or [inference.lift(onnx_io.read(path)) for path in (original, rewritten)]
+    request = request or Request(inputs=prepare_inputs(original, graphs[0])[0])
+    if mismatch := interface_mismatch(*graphs):
+        return Verification("failed", mismatch)
+    with scratch_folder() as folder:
+        first, second = (
+            Runnable.of(path)
+            if path.stat().st_size <= MAX_PREPACKED_BYTES
+            else as_runnable(onnx_io.read(path), folder / f"copy{number}.onnx")
+            for number, path in enumerate((original, rewritten))
+        )
+        return compare(first, second, request, CutCandidates.of(graphs[0]), matching_values, always_cuts=True)
 
 
 def verify_rewrite(
     original: onnx_ir.Model,
     emitted: onnx_ir.Model,
     final: onnx_ir.Model,
-    match: Match,
+    match: Callable[[Sequence[str]], Sequence[ObservedValue]],
     candidates: CutCandidates,
     request: Request,
     copies: RunnableCopies,
@@ -126,110 +173,119 @@ def verify_rewrite(
         final: the model to be returned: `emitted`, or its form after onnxruntime's optimisations.
         match: finds the values of the original in `emitted`.
         candidates: the values at which the original can be cut.
-        request: pins, test inputs, seed and time limits.
+        request: pins, test inputs and seed.
         copies: the models as Runnables.
         path: the file that the original was read from; None if it was not a file.
         is_emulated: whether onnxruntime emulates the formats of the result, so that its data movement there is not measured.
     """
     is_parted = final is emitted and is_too_large(original, emitted)
     with scratch_folder() as traces:
-        if is_parted:
-            reference, written = in_parts(original), in_parts(final)
-        else:
-            # The weights inside of a larger file cannot be mapped, so the model is written again, with external data.
-            is_file = path is not None and Path(path).stat().st_size <= MAX_BYTES_IN_MEMORY
-            stored = Runnable.of(path) if path and is_file else copies.of(original)
-            reference = replace(stored, trace=traces / "original")
-            written = replace(copies.of(final), trace=traces / "final")
-        returned, block = with_definitions(written)
+        reference = replace(copies.of(original, mappable(path)), trace=traces / "original", is_parted=is_parted)
+        written = replace(copies.of(final), trace=traces / "final", is_parted=is_parted)
         verdict = compare(
-            _seeded(reference, candidates),
-            _seeded(returned, candidates),
-            match,
-            candidates,
+            reference,
+            written,
             request,
-            None if final is emitted else lambda: _seeded(with_definitions(copies.of(emitted))[0], candidates),
+            candidates,
+            lambda *given: match(given[-1]),
+            None if final is emitted else lambda: copies.of(emitted),
         )
-        verdict = replace(verdict, defined_block=block)
         if verdict.status != "passed" or is_parted:
             return verdict
-        moved_after = None if block or is_emulated else executed_data_movement(returned, request.inputs)
-        return replace(verdict, moved_before=executed_data_movement(reference, request.inputs), moved_after=moved_after)
-
-
-def _seeded(model: Runnable, candidates: CutCandidates) -> Runnable:
-    """The model, with equal seeds of all random numbers if it draws any."""
-    return with_seeds(model) if candidates.has_random_ops else model
+        is_measured = not verdict.defined_block and not is_emulated
+        return replace(
+            verdict,
+            moved_before=executed_data_movement(reference, request.inputs),
+            moved_after=executed_data_movement(written, request.inputs) if is_measured else None,
+        )
 
 
 def compare(
     original: Runnable,
     final: Runnable,
-    match: Match,
-    candidates: CutCandidates,
     request: Request,
+    candidates: CutCandidates,
+    match: Match | None = None,
     unoptimised: Callable[[], Runnable] | None = None,
     *,
     always_cuts: bool = False,
 ) -> Verification:
-    """Compare two models as a whole, and segment by segment if that is inconclusive, or if they are loaded part by part.
+    """Compare two models as a whole, and segment by segment if that is inconclusive, or if they are run part by part.
 
     Args:
         original: the reference model.
         final: the rewritten model.
-        match: finds values of the original in the rewritten model, before onnxruntime's optimisations.
+        request: pins, test inputs and seed.
         candidates: the values at which the original can be cut.
-        request: pins, test inputs, seed and time limits.
+        match: finds values of the original in the rewritten model, before onnxruntime's optimisations; None for a comparison as
+            a whole only.
         unoptimised: function that returns the rewritten model before onnxruntime's optimisations, which keeps more of the
             original's values; None if that is `final`.
         always_cuts: whether to compare segment by segment even if the comparison as a whole is conclusive.
     """
+    (original, known), (final, block) = (_prepared(each, candidates) for each in (original, final))
+    if match is None:
+        verdict = compare_as_a_whole(original, final, request, candidates)
+    else:
+        verdict = _compare_by_segments(original, final, request, candidates, match, unoptimised, always_cuts)
+    return replace(verdict, defined_block=max(known, block))
 
+
+def _prepared(model: Runnable, candidates: CutCandidates) -> tuple[Runnable, int]:
+    """A model that runs and draws the same random numbers on this machine, and the blocks that run by definition, or 0."""
+    defined, block = with_definitions(model)
+    return with_seeds(defined) if candidates.has_random_ops else defined, block
+
+
+def _compare_by_segments(
+    original: Runnable,
+    final: Runnable,
+    request: Request,
+    candidates: CutCandidates,
+    match: Match,
+    unoptimised: Callable[[], Runnable] | None,
+    always_cuts: bool,
+) -> Verification:
     def common(names: Sequence[str]) -> list[ObservedValue]:
         """The values that nodes of the original's main graph compute, without those in functions that it calls."""
         computed = computed_names(original.message()) if names else set()
-        return [each for each in match(names) if each.original in computed]
+        return [each for each in match(original, final, request, names) if each.original in computed]
 
-    if original.weights is not None:
-        return _compare_parts(
-            PairOfModels(original, final, request, candidates.cuts(common(candidates.names)), is_optimised=False)
-        )
-    saturated = common(candidates.before_saturation)
-    computed = computed_names(final.message()) if saturated else set()
-    observed = [each for each in saturated if each.rewritten in computed]
-    verdict = compare_as_a_whole(original, final, replace(request, observed=observed), candidates)
-    is_sufficient = (
-        verdict.is_conclusive and verdict.depends_on_inputs and len(observed) == len(candidates.before_saturation)
-    )
-    cannot_run = verdict.status == "failed" and not verdict.comparisons
-    if (is_sufficient and not always_cuts) or cannot_run or verdict.status == "not verified":
+    verdict = Verification("passed")
+    if not original.is_parted:
+        saturated = common(candidates.before_saturation)
+        computed = computed_names(final.message()) if saturated else set()
+        observed = [each for each in saturated if each.rewritten in computed]
+        verdict = compare_as_a_whole(original, final, replace(request, observed=observed), candidates)
+        is_complete = len(observed) == len(candidates.before_saturation)
+        is_sufficient = verdict.is_conclusive and verdict.depends_on_inputs and is_complete and not always_cuts
+        cannot_run = verdict.status == "failed" and not verdict.comparisons
+        if is_sufficient or cannot_run or verdict.status == "not verified":
+            return verdict
+    cuts, cuttable = candidates.cuts(common(candidates.names)), final
+    if not cuts.values and not original.is_parted:
         return verdict
-    cuts = candidates.cuts(common(candidates.names))
-    if not cuts.values:
-        return verdict
-    cuttable = final if unoptimised is None else unoptimised()
-    if unoptimised is not None and not _is_baking_equivalent(cuttable, final, request, candidates):
-        return verdict
+    if unoptimised is not None:
+        cuttable, _ = _prepared(unoptimised(), candidates)
+        if not _is_baking_equivalent(cuttable, final, request, candidates):
+            return verdict
     segments = PairOfModels(original, cuttable, request, cuts, is_optimised=False).verdict()
+    if segments.status == "failed":
+        sizes = segments.sizes if original.is_parted else verdict.sizes
+        return replace(segments, reason=f"segment by segment {segments.reason}", sizes=sizes)
+    if original.is_parted:
+        session = original.session()
+        assert isinstance(session, PartedSession)
+        parts = f"segment by segment, one of {len(session.parts)} in memory at a time"
+        return replace(segments, reason=parts) if segments.status == "passed" else segments
     if segments.status == "not verified":
         return replace(verdict, reason=f"{verdict.reason or 'as a whole only'}; {segments.reason}")
-    if segments.status == "failed":
-        return replace(segments, reason=f"segment by segment {segments.reason}", sizes=verdict.sizes)
     if verdict.is_conclusive:
         return replace(verdict, depends_on_inputs=True)
     whole = verdict.reason or verdict.worst.description if verdict.worst is not None else verdict.reason
     comparisons = verdict.comparisons if verdict.status == "passed" else segments.comparisons
     reason = f"segment by segment; as a whole {whole}"
     return replace(verdict, status="passed", reason=reason, comparisons=comparisons, depends_on_inputs=True)
-
-
-def _compare_parts(models: PairOfModels) -> Verification:
-    """The verdict on models whose weights are loaded part by part."""
-    verdict = models.verdict()
-    session = models.original.session()
-    if verdict.status == "passed" and isinstance(session, PartedSession):
-        return replace(verdict, reason=f"segment by segment, one of {len(session.parts)} in memory at a time")
-    return replace(verdict, reason=f"segment by segment {verdict.reason}") if verdict.status == "failed" else verdict
 
 
 def _is_baking_equivalent(emitted: Runnable, final: Runnable, request: Request, candidates: CutCandidates) -> bool:
@@ -273,40 +329,14 @@ def _compare_upcast(original: Runnable, rewritten: Runnable, request: Request, v
         wide = replace(upcast, narrow=original).verdict()
     if wide.status == "not verified" or (verdict.status == "passed" and wide.status == "passed"):
         return verdict
-    if wide.status == "passed" and (not verdict.comparisons or _is_as_exact(original, rewritten, reference, request)):
+    is_as_exact = all(
+        each.error <= max(_FLOAT16_ERROR, FLOAT16_ERROR_RATIO * each.spread.largest) for each in verdict.comparisons
+    )
+    if wide.status == "passed" and is_as_exact:
         return replace(wide, reason=f"with float32 instead of 16-bit types; with 16-bit types {verdict.reason}")
     if verdict.status == "passed":
         return replace(wide, reason=f"with float32 instead of 16-bit types {wide.reason}")
     return verdict
-
-
-def _is_as_exact(original: Runnable, rewritten: Runnable, reference: bytes, request: Request) -> bool:
-    """Whether the 16-bit rewritten model is about as close to the float32 reference as the 16-bit original is."""
-    base = replace(request, observed=(), pins={})
-    wide = Runnable.of(reference)
-    before = errors_of(PairOfModels(wide, original, base, upcasts_outputs=True).verdict())
-    after = errors_of(PairOfModels(wide, rewritten, request, upcasts_outputs=True).verdict())
-    return bool(after) and all(
-        after[name] <= max(_FLOAT16_ERROR, FLOAT16_ERROR_RATIO * before.get(name, 0.0))
-        for name in after
-        if name in before
-    )
-
-
-def errors_of(verdict: Verification) -> dict[str, float]:
-    """The largest finite error of every output, relative to the output's largest magnitude on any of the inputs.
-
-    A sum may cancel on one set of inputs, so that its error is large relative to its magnitude there, but not on others.
-    """
-    errors: dict[str, float] = {}
-    largest: dict[str, float] = {}
-    for each in verdict.comparisons:
-        largest[each.name] = max(largest.get(each.name, 0.0), each.magnitude)
-    for each in verdict.comparisons:
-        is_measured = largest[each.name] > 0 and np.isfinite(each.error)
-        error = each.error * each.magnitude / largest[each.name] if is_measured else each.error
-        errors[each.name] = max(errors.get(each.name, 0.0), error)
-    return {name: error for name, error in errors.items() if np.isfinite(error)}
 
 
 def verify_portable(
@@ -356,3 +386,73 @@ def without_native_schemas(message: onnx.ModelProto) -> onnx.ModelProto:
         if part.domain == BLOCKED_DOMAIN:
             part.domain = DEFINITION_DOMAIN
     return message
+
+
+def interface_mismatch(original: Graph, rewritten: Graph) -> str:
+    """The difference of two models' inputs and outputs as text; empty if both take the same inputs."""
+    ours, theirs = (
+        {f"{value.name} ({value.dtype.label})" if value.dtype else value.name for value in graph.inputs}
+        for graph in (original, rewritten)
+    )
+    if ours != theirs:
+        only = (", ".join(sorted(one - other)) or "none" for one, other in ((ours, theirs), (theirs, ours)))
+        return "the models take different inputs: only the first has {}, only the second {}".format(*only)
+    lacking = {value.name for value in original.outputs} - {value.name for value in rewritten.outputs}
+    return f"the second model lacks the outputs {', '.join(sorted(lacking))}" if lacking else ""
+
+
+def matching_values(
+    original: Runnable, rewritten: Runnable, request: Request, names: Sequence[str]
+) -> list[ObservedValue]:
+    """The values that both models compute, with their names and formats in the rewritten model."""
+    if not names:
+        return []
+    messages = original.message(), rewritten.message()
+    ours, theirs = (computed_names(message) for message in messages)
+    renamed = {name.rpartition(FORMAT_SEPARATOR)[0]: name for name in sorted(theirs) if FORMAT_SEPARATOR in name}
+    pairs = {name: name if name in theirs else renamed.get(name, "") for name in names if name in ours}
+    chosen = evenly_spaced([(one, other) for one, other in pairs.items() if other], MAX_MATCHES)
+    for side, message in enumerate(messages):
+        add_outputs(message, [pair[side] for pair in chosen])
+    try:
+        session = original.edited(messages[0]).session(is_optimised=False)
+        (run, *_), _ = run_original(session, request)
+        session = rewritten.edited(messages[1]).session(is_optimised=False)
+        pinned = request.counterparts()
+        feed = {name: pinned[name].packed(x) if name in pinned else x for name, x in run.feed.items()}
+        outputs = session.run(None, feed, RUN_SECONDS)
+        actual_values = dict(zip([each.name for each in session.get_outputs()], outputs, strict=True))
+    except RUN_ERRORS as error:  # the comparison as a whole reports the model that does not run
+        raise_if_out_of_memory(error)
+        return []
+    found = (_match(pair, run.values[pair[0]], actual_values[pair[1]]) for pair in chosen)
+    return [each for each in found if each is not None]
+
+
+def _match(names: tuple[str, str], expected: Any, actual: Any) -> ObservedValue | None:
+    """The observed value, if an array of the rewritten model contains the original's tensor in a known format."""
+    if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray) or expected.dtype != actual.dtype:
+        return None
+    found = [ObservedValue(*names, format, actual.shape) for format in _formats(expected, actual)]
+    differences = [difference(expected, each.unpacked(actual, expected)).largest for each in found]
+    least = min(differences, default=MATCH_TOLERANCE + 1)
+    return found[differences.index(least)] if least <= MATCH_TOLERANCE else None
+
+
+def _formats(expected: Array, actual: Array) -> Iterator[Format]:
+    """The formats in which an array may contain a tensor: any order of its axes, or one blocked axis.
+
+    An array with one axis fewer than its blocked format comes from a blocked kernel of onnxruntime, NCHW8c or NCHW16c.
+    """
+    rank = expected.ndim
+    orders = permutations(range(rank)) if rank <= 5 else [range(rank)]
+    plain = (Format.plain(tuple(order)) for order in orders)
+    yield from (format for format in plain if format.physical_shape(expected.shape) == actual.shape)
+    for axis, block in product(range(1, rank) if 2 < rank <= 5 else (), _BLOCKS):
+        rest = "".join(_LETTERS[other] for other in range(1, rank) if other != axis)
+        letter = _LETTERS[axis]
+        for order in (f"{letter}{rest}", f"{rest}{letter}"):
+            format = Format.parse(f"{_LETTERS[0]}{order}{block}{letter.lower()}", _LETTERS[:rank])
+            physical = static_shape(format.physical_shape(expected.shape))
+            if physical == actual.shape or (prod(physical) == actual.size and order.startswith(letter)):
+                yield format

@@ -2,12 +2,9 @@
 
     x -> [ weights 1 ] -> q      q -> [ weights 2 ] -> p      p -> [ weights 3 ] -> y
 
-The message of such a model has no weights: each tensor of 1 KiB or more is a reference, which is resolved when a part is
-loaded. Weights that are already external data in one folder stay there, and onnxruntime maps them. Other weights, such as
-packed ones, are written to a temporary file of the part.
+The weights are external data, which onnxruntime maps.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +16,9 @@ from onnx import TensorProto, numpy_helper
 
 from layoutopt import onnx_io
 from layoutopt.errors import LayoutoptError
-from layoutopt.files import scratch_folder
-from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Input, declared_inputs
 from layoutopt.onnx_io.messages import inner_graphs, nested
-from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.onnx_io.tensors import tensors
-from layoutopt.onnx_io.writer import write_tensor
 from layoutopt.runtime.available_memory import available_bytes
 from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS, error_message, is_out_of_memory
 from layoutopt.runtime.session import Session
@@ -36,9 +29,6 @@ MAX_PART_BYTES = 512_000_000
 
 MEMORY_PER_PART = 8
 """The available memory divided by the weights of one part, which onnxruntime copies, as float32 if they have 16 bits."""
-
-_EXTERNAL_FROM = 1024  # bytes; smaller tensors are in the message
-_ALIGNMENT = 4096  # bytes; onnxruntime maps tensors at multiples of a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,34 +65,6 @@ def is_too_large(*models: onnx_ir.Model) -> bool:
     return max(sizes) > available_bytes()
 
 
-def without_weights(
-    model: onnx_ir.Model, location: str | None = None
-) -> tuple[onnx.ModelProto, list[onnx_ir.TensorProtocol]]:
-    """The message of a model with references in the place of weights, and the weights.
-
-    Args:
-        model: the model.
-        location: the file that all references name; None for the index of each weight.
-    """
-    large = [
-        (value, each)
-        for value, each in onnx_io.weights(model)
-        if each.nbytes >= _EXTERNAL_FROM and each.dtype != onnx_ir.DataType.STRING
-    ]
-    references = {
-        value: onnx_ir.ExternalTensor(
-            location or str(index),
-            0,
-            tensor.nbytes,
-            tensor.dtype,
-            shape=onnx_ir.Shape(tensor.shape.numpy()),
-            name=value.name or "",
-        )
-        for index, (value, tensor) in enumerate(large)
-    }
-    return to_proto(model, references), [tensor for _, tensor in large]
-
-
 def parts_of(graph: onnx.GraphProto, limit: int) -> list[Part]:
     """The parts of a model, each with weights of at most `limit` bytes unless one node has more."""
     constants = {tensor.name: _nbytes(tensor) for tensor in graph.initializer}
@@ -135,12 +97,12 @@ class PartedSession:
     """A session, without optimisations, that holds the weights of one part of a model at a time.
 
     Args:
-        message: the message; the location of a tensor in external data is its index in `tensors`.
-        tensors: the weights.
+        message: the model.
+        folder: the folder of its external data; None if it has none.
     """
 
-    def __init__(self, message: onnx.ModelProto, tensors: Sequence[onnx_ir.TensorProtocol]) -> None:
-        self._message, self._tensors = message, tensors
+    def __init__(self, message: onnx.ModelProto, folder: Path | None) -> None:
+        self._message, self._folder = message, folder
         self._constants = {tensor.name: tensor for tensor in message.graph.initializer}
         limit = min(MAX_PART_BYTES, (available_bytes() or MAX_PART_BYTES * MEMORY_PER_PART) // MEMORY_PER_PART)
         self.parts = parts_of(message.graph, limit)
@@ -163,18 +125,21 @@ class PartedSession:
         """
         graph = self._message.graph
         requested = [each.name for each in graph.output] if names is None else list(names)
-        given = {name: self._array(name) for name in requested if name in self._constants}
+        given = {
+            name: numpy_helper.to_array(self._constants[name], str(self._folder or ""))
+            for name in requested
+            if name in self._constants
+        }
         runs = [{**given, **feed} for feed in feeds]
         types = {each.name: each.type for each in graph.input}
         for number, part in enumerate(self.parts):
             try:
-                with scratch_folder() as folder:
-                    session = self._session(part, types, folder)
-                    types |= {each.name: type_proto(each.type) for each in session.get_outputs()}
-                    for values in runs:
-                        outputs = session.run(part.outputs, {name: values[name] for name in part.inputs}, seconds)
-                        values |= dict(zip(part.outputs, outputs, strict=True))
-                    del session
+                session = self._session(part, types)
+                types |= {each.name: type_proto(each.type) for each in session.get_outputs()}
+                for values in runs:
+                    outputs = session.run(part.outputs, {name: values[name] for name in part.inputs}, seconds)
+                    values |= dict(zip(part.outputs, outputs, strict=True))
+                del session
             except RUN_OR_MEMORY_ERRORS as error:
                 raise LayoutoptError(_reason(part, error)) from None
             later = {name for each in self.parts[number + 1 :] for name in each.inputs}.union(requested)
@@ -185,14 +150,7 @@ class PartedSession:
         """The outputs for one feed, as of `Session`."""
         return self.run_all(names, [feed], seconds)[0]
 
-    def _array(self, name: str) -> Array:
-        """The elements of an initializer."""
-        proto = self._constants[name]
-        if proto.data_location == TensorProto.EXTERNAL:
-            return self._tensors[int(_entry(proto, "location"))].numpy()
-        return numpy_helper.to_array(proto)
-
-    def _session(self, part: Part, types: Mapping[str, onnx.TypeProto], folder: Path) -> Session:
+    def _session(self, part: Part, types: Mapping[str, onnx.TypeProto]) -> Session:
         message = onnx.ModelProto(ir_version=self._message.ir_version)
         message.opset_import.extend(self._message.opset_import)
         message.functions.extend(self._message.functions)
@@ -203,38 +161,8 @@ class PartedSession:
             message.graph.input.add(name=name).type.CopyFrom(types[name])
         for name in part.outputs:
             message.graph.output.add(name=name)
-        stored = self._store(message, folder)
-        return Session(message.SerializeToString(), is_optimised=False, folder=stored, prepacks=False, has_arena=False)
-
-    def _store(self, message: onnx.ModelProto, folder: Path) -> Path | None:
-        """Resolve the references of a message; returns the folder of its weights."""
-        protos = list(external_tensors(message))
-        tensors = {key: self._tensors[int(key)] for key in dict.fromkeys(_entry(each, "location") for each in protos)}
-        places = {
-            key: (Path(each.path), each.offset or 0)
-            for key, each in tensors.items()
-            if isinstance(each, onnx_ir.ExternalTensor) and os.path.isfile(each.path)
-        }
-        parents = {path.parent for path, _ in places.values()}
-        if len(places) < len(tensors) or len(parents) > 1:
-            places, parents = _written(tensors, folder / "weights"), {folder}
-        for proto in protos:
-            (path, offset), nbytes = places[_entry(proto, "location")], _nbytes(proto)
-            proto.ClearField("external_data")
-            for key, text in (("location", path.name), ("offset", offset), ("length", nbytes)):
-                proto.external_data.add(key=key, value=str(text))
-        return parents.pop() if parents else None
-
-
-def _written(tensors: Mapping[str, onnx_ir.TensorProtocol], path: Path) -> dict[str, tuple[Path, int]]:
-    """Write tensors to a file one after the other, packed as they are written; returns the file and the offset of each."""
-    places = {}
-    with path.open("wb") as file:
-        for key, tensor in tensors.items():
-            file.seek(-file.tell() % _ALIGNMENT, os.SEEK_CUR)
-            places[key] = (path, file.tell())
-            write_tensor(tensor, file)
-    return places
+        source = message.SerializeToString()
+        return Session(source, is_optimised=False, folder=self._folder, prepacks=False, has_arena=False)
 
 
 def _reason(part: Part, error: Exception) -> str:
@@ -256,15 +184,10 @@ def external_tensors(message: onnx.ModelProto) -> Iterator[TensorProto]:
     yield from (each for _, each in tensors(message) if each.data_location == TensorProto.EXTERNAL)
 
 
-def _entry(proto: TensorProto, key: str) -> str:
-    """An entry of the external data of a tensor."""
-    return str(next(each.value for each in proto.external_data if each.key == key))
-
-
 def _nbytes(proto: TensorProto) -> int:
     """The size of a tensor of a message, of which external data may be a reference."""
-    is_external = proto.data_location == TensorProto.EXTERNAL
-    return int(_entry(proto, "length")) if is_external else int(proto.ByteSize())
+    lengths = [int(entry.value) for entry in proto.external_data if entry.key == "length"]
+    return lengths[0] if lengths else int(proto.ByteSize())
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:

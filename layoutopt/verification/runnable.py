@@ -1,8 +1,8 @@
 """A model that onnxruntime can load: a file, or a serialised message whose weights are internal or external data.
 
 Edited copies of a model (more outputs, perturbed weights) are messages. Where the weights are external data, the message
-refers to the original's files, so that no weight is copied and onnxruntime maps all of them. The weights of a model that is too
-large for the available memory are loaded part by part (`parts`).
+refers to the original's files, so that no weight is copied and onnxruntime maps all of them. A model that is too large for the
+available memory is run part by part (`parts`).
 
 Two edits make models comparable on this machine: native operators of another machine are replaced by their definitions, which
 are exact (`runtime.definitions`), and operators that draw random numbers get a seed, with which they draw the same sequence in
@@ -26,7 +26,7 @@ from layoutopt.runtime.definitions import DEFINITIONS, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import DATA_FOLDER, MAX_BYTES_IN_MEMORY, Session, inference_session
 from layoutopt.verification import edits
-from layoutopt.verification.parts import PartedSession, external_tensors, without_weights
+from layoutopt.verification.parts import PartedSession, external_tensors
 
 Source: TypeAlias = bytes | str | PathLike[str]
 AnySession: TypeAlias = Session | PartedSession
@@ -57,7 +57,7 @@ class Runnable:
         is_large: whether sessions leave weights mapped instead of prepacking them, and keep no memory between runs.
         trace: the prefix of the files to which sessions at the default optimisation level write a trace of their first run;
             None for no traces. Edited copies write none.
-        weights: the weights of a message that has references in their place; None if the message has its weights.
+        is_parted: whether sessions hold one part of the model at a time, and are not optimised.
     """
 
     source: bytes | str
@@ -65,7 +65,7 @@ class Runnable:
     has_float16: bool = False
     is_large: bool = False
     trace: Path | None = None
-    weights: Sequence[onnx_ir.TensorProtocol] | None = None
+    is_parted: bool = False
 
     @classmethod
     def of(cls, source: Source) -> "Runnable":
@@ -94,12 +94,10 @@ class Runnable:
         return replace(self, source=bytes(message.SerializeToString()), folder=folder, trace=None)
 
     def session(self, *, is_optimised: bool = True, threads: int | None = None) -> AnySession:
-        """A session at onnxruntime's default optimisation level, or without any optimisation.
-
-        A model whose weights are loaded part by part is not optimised.
-        """
-        if self.weights is not None:
-            return PartedSession(self.message(), self.weights)
+        """A session at onnxruntime's default optimisation level, or without any optimisation."""
+        if self.is_parted:
+            mapped = self.edited(self.message())
+            return PartedSession(mapped.message(), mapped.folder)
         disabled: Sequence[str] = CRASHING_OPTIMIZERS if is_optimised and self.has_float16 else ()
         return Session(
             self.source,
@@ -166,10 +164,9 @@ def as_runnable(model: onnx_ir.Model, path: Path, source: str | None = None) -> 
     return Runnable.of(path)
 
 
-def in_parts(model: onnx_ir.Model) -> Runnable:
-    """A model whose weights are loaded part by part; the tensors stay where they are."""
-    message, weights = without_weights(model)
-    return Runnable(bytes(message.SerializeToString()), is_large=True, weights=weights)
+def mappable(path: str | None) -> str | None:
+    """The file, unless it contains large weights, which sessions cannot map there."""
+    return path if path is not None and Path(path).stat().st_size <= MAX_BYTES_IN_MEMORY else None
 
 
 class RunnableCopies:
@@ -184,12 +181,12 @@ class RunnableCopies:
         self._copies: dict[int, tuple[onnx_ir.Model, Runnable]] = {}  # by `id`: models are not hashable by content
         self._num_files = 0
 
-    def of(self, model: onnx_ir.Model) -> Runnable:
-        """A model as a Runnable; if it changes afterwards, `forget` it."""
+    def of(self, model: onnx_ir.Model, source: str | None = None) -> Runnable:
+        """A model, which was read from `source`, as a Runnable; if it changes afterwards, `forget` it."""
         if id(model) not in self._copies:
             self._num_files += 1
             path = self._folder / f"copy{self._num_files}.onnx"
-            self._copies[id(model)] = (model, as_runnable(model, path))
+            self._copies[id(model)] = (model, as_runnable(model, path, source))
         return self._copies[id(model)][1]
 
     def forget(self, model: onnx_ir.Model) -> None:

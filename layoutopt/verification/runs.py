@@ -1,7 +1,7 @@
 """Runs of models on test inputs: at several sizes of symbolic dimensions and within time limits, or once."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -14,6 +14,8 @@ from layoutopt.files import scratch_folder
 from layoutopt.files.staging import output_errors
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array
+from layoutopt.onnx_io import weights
+from layoutopt.onnx_io.serialize import to_proto
 from layoutopt.runtime.errors import (
     RUN_ERRORS,
     RUN_OR_MEMORY_ERRORS,
@@ -25,44 +27,26 @@ from layoutopt.runtime.errors import (
 )
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
 from layoutopt.verification.cuts import ObservedValue
-from layoutopt.verification.parts import is_too_large, without_weights
-from layoutopt.verification.runnable import AnySession, Runnable, as_runnable, in_parts, with_definitions
+from layoutopt.verification.parts import is_too_large
+from layoutopt.verification.runnable import AnySession, Runnable, as_runnable, mappable, with_definitions
 from layoutopt.verification.verdict import Verification
 
 COMPARED_SIZES = 3
 """Number of sizes of symbolic dimensions at which two models are compared."""
 
 RUN_SECONDS = 120.0
-"""Time limit of one run of a model."""
+"""Time limit of one run of a model; one that takes longer cannot be verified."""
 
 SPREAD_SECONDS = 60.0
-"""Time limit of the measurement of the rounding spread of a whole model."""
+"""Time after which no further perturbation of a whole model is run."""
+
+_EXTERNAL_FROM = 1024  # bytes; smaller tensors of a model without weights are in the message
 
 _UNVERIFIED_SECONDS = 10.0
 """Time limit of the one run of a model that is not verified."""
 
 Values: TypeAlias = Mapping[str, Any]
 """The values of a run, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """Time limits of a verification.
-
-    Attributes:
-        run: seconds for one run; a model that takes longer cannot be verified.
-        spread: seconds after which no further perturbation of a whole model is run.
-        start: time at which verification began, on the monotonic clock.
-    """
-
-    run: float = RUN_SECONDS
-    spread: float = SPREAD_SECONDS
-    start: float = field(default_factory=monotonic)
-
-    @property
-    def is_exceeded(self) -> bool:
-        """Whether the time for measuring the spread is over."""
-        return monotonic() - self.start > self.spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +58,7 @@ class Request:
         observed: further outputs of both models, which may have another name and format in the rewritten model.
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
         seed: of the random inputs.
-        limits: time limits.
+        start: the time at which verification began, on the monotonic clock.
         defers_spread: whether the rounding spread is measured only after a comparison without tolerance has failed.
     """
 
@@ -82,8 +66,13 @@ class Request:
     observed: Sequence[ObservedValue] = ()
     inputs: SampleInputs = field(default_factory=SampleInputs)
     seed: int = 0
-    limits: TimeLimits = field(default_factory=TimeLimits)
+    start: float = field(default_factory=monotonic)
     defers_spread: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for measuring the spread of a whole model is over."""
+        return monotonic() - self.start > SPREAD_SECONDS
 
     def counterparts(self, values: Iterable[ObservedValue] = ()) -> dict[str, ObservedValue]:
         """The pinned and the observed values, and some more, by their names in the original."""
@@ -123,7 +112,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
 
     Args:
         session: the original.
-        request: the test inputs, the seed and the time limits.
+        request: the test inputs and the seed.
         only_once: stop after the first set of inputs on which the model runs.
 
     Raises:
@@ -136,7 +125,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
         runs: list[Run] = []
         done: dict[int, int] = {}
         for sample in request.inputs.sets(session, request.seed, style):
-            if done.get(sample.group, 0) == COMPARED_SIZES or (runs and request.limits.is_exceeded):
+            if done.get(sample.group, 0) == COMPARED_SIZES or (runs and request.is_late):
                 continue
             if runs and only_once:
                 break
@@ -144,7 +133,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
             count = 1 if only_once or done.get(sample.group) else 2
             try:
                 feeds = list(islice(sample.feeds, count))
-                outputs = session.run_all(None, feeds, request.limits.run)
+                outputs = session.run_all(None, feeds, RUN_SECONDS)
             except RUN_OR_MEMORY_ERRORS as error:
                 too_large = error if is_out_of_memory(error) else too_large
                 failures.append(f"{_at_sizes(sample.sizes)}: {error_message(error)}")
@@ -188,10 +177,10 @@ def run_model_once(model: onnx_ir.Model, path: str | None, inputs: SampleInputs)
         path: the file that it was read from; None if it was not a file.
         inputs: generator of test inputs, with the sizes of symbolic dimensions.
     """
-    if is_too_large(model):
-        return run_once(in_parts(model), inputs)
     with scratch_folder() as folder:
-        return run_once(as_runnable(model, folder / "original.onnx", path), inputs)
+        is_parted = is_too_large(model)
+        runnable = as_runnable(model, folder / "original.onnx", mappable(path) if is_parted else path)
+        return run_once(replace(runnable, is_parted=is_parted), inputs)
 
 
 def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
@@ -199,10 +188,21 @@ def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
 
     All weights are mapped to one file without blocks, so that they take neither time to read nor memory.
     """
-    message, weights = without_weights(model, "zeros")
+    large = [
+        (value, each)
+        for value, each in weights(model)
+        if each.nbytes >= _EXTERNAL_FROM and each.dtype != onnx_ir.DataType.STRING
+    ]
+    zeros = {
+        value: onnx_ir.ExternalTensor(
+            "zeros", 0, each.nbytes, each.dtype, shape=onnx_ir.Shape(each.shape.numpy()), name=value.name or ""
+        )
+        for value, each in large
+    }
     with scratch_folder() as folder:
         with output_errors(folder / "zeros"), (folder / "zeros").open("wb") as file:
-            file.truncate(max((each.nbytes for each in weights), default=0))
+            file.truncate(max((each.nbytes for _, each in large), default=0))
+        message = to_proto(model, zeros)
         runnable, _ = with_definitions(Runnable(bytes(message.SerializeToString()), folder, is_large=True))
         try:
             session = runnable.session(is_optimised=False)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from layoutopt.report.schema import DataMovementReport
 from layoutopt.runtime.errors import is_about_the_model
-from layoutopt.verification.difference import EPSILONS, Difference, element_type, largest_magnitude
+from layoutopt.verification.difference import EPSILONS, Difference, element_type
 
 SPREAD_FACTOR = 3
 """The accepted difference of a value, as a multiple of the rounding spread, which a few perturbations only sample."""
@@ -30,7 +30,6 @@ class Comparison:
         spread: the rounding spread, the largest difference that rounding alone makes in the original.
         limit: the largest accepted difference.
         at_sizes: the sizes of symbolic dimensions as text, such as " at batch=2"; empty without symbolic dimensions.
-        magnitude: the largest magnitude in the original's output.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Comparison:
     spread: Difference
     limit: Difference
     at_sizes: str = ""
-    magnitude: float = 0.0
 
     @classmethod
     def against_spread(
@@ -65,7 +63,7 @@ class Comparison:
         dtype = element_type(expected)
         floor = ULPS * EPSILONS.get(dtype, _quantisation_step(dtype))
         limit = spread.scaled(factor) | Difference(floor, floor)
-        return cls(name, dtype, found, spread, limit, at_sizes, largest_magnitude(expected))
+        return cls(name, dtype, found, spread, limit, at_sizes)
 
     @property
     def error(self) -> float:

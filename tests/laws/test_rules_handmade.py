@@ -235,14 +235,10 @@ def _rearrangements() -> Iterator[Sample]:
         yield made("y = Slice (x, s, e, a)", x=(2, 17, 4, 4), s=s, e=e, a=a)
         yield made("y = Slice (x, s, e)", x=(4, 4, 17), s=s, e=e, opset=10)
         yield made("y = Slice (x, s, e, a, t)", x=(2, 17, 4, 4), s=e, e=s, a=a, t=ints(-1, -1, kind=kind))
-    yield made("y = Slice <starts=[1], ends=[2], axes=[2]> (x)", x=(2, 17, 4, 4), opset=9)
-    yield made("y = Slice <starts=[0,1], ends=[1,2]> (x)", x=(2, 17, 4, 4), opset=9)
     for value in (0.0, 1.5, -np.inf):
         pads, number = ints(0, 0, 1, 0, 0, 0, 2, 1), np.float32(value)
         yield made("y = Pad (x, p, v)", x=(2, 17, 3, 3), p=pads, v=number)
         yield made("y = Pad (x, p, v)", x=(2, 17, 3, 3), p=pads, v=number, opset=11)
-    yield made("y = Pad <pads=[0,0,1,1,0,0,1,1], value=1.5> (x)", x=(2, 17, 3, 3), opset=7)
-    yield made('y = Pad <pads=[0,0,1,1,0,0,1,1], mode="edge"> (x)', x=(2, 17, 3, 3), opset=10)
     yield made("y = Pad (x, p, , a)", x=(2, 17, 3, 3), p=ints(1, 1, 1, 1), a=ints(-1, 2), opset=18)
     yield made("y = Pad (x, p)", x=(2, 1, 3, 3), p=ints(0, 1, 0, 0, 0, 1, 0, 0))
     yield made("y = Gather <axis=1> (x, i)", x=(2, 17, 3, 3), i=ints(4))
@@ -262,9 +258,6 @@ def _rearrangements() -> Iterator[Sample]:
     for opset in (7, 11):
         yield made("y = Squeeze <axes=[2]> (x)", x=(2, 17, 1, 3), opset=opset)
         yield made("y = Unsqueeze <axes=[0,3]> (x)", x=(2, 17, 3), opset=opset)
-    yield made("y = DepthToSpace <blocksize=2> (x)", x=(4, 12, 2, 3), opset=11)
-    yield made('y = DepthToSpace <blocksize=2, mode="CRD"> (x)', x=(2, 32, 3, 3), opset=13)
-    yield made("y = SpaceToDepth <blocksize=2> (x)", x=(4, 8, 4, 2), opset=7)
 
 
 @family

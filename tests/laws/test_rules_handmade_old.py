@@ -141,11 +141,9 @@ def _rearrangements() -> Iterator[Sample]:
     yield made("y = Slice (x, s, e, a)", x=x, s=ints(16), e=ints(16), a=ints(1), opset=10)
     yield made("y = Slice (x, s, e, a, t)", x=x, s=ints(-1), e=ints(-99), a=ints(1), t=ints(-4), opset=13)
     for mode in ("reflect", "edge", "constant"):
-        yield made(f'y = Pad <mode="{mode}", pads=[0,0,1,2,0,0,1,1]> (x)', x=x, opset=7)
         yield made(f'y = Pad <mode="{mode}"> (x, p)', x=x, p=ints(0, 0, 1, 2, 0, 0, 1, 1), opset=11)
     yield made('y = Pad <mode="wrap"> (x, p)', x=x, p=ints(0, 0, 1, 2, 0, 0, 1, 1), opset=19)
     yield made("y = Pad (x, p)", x=x, p=ints(0, 0, -1, 2, 0, 0, 0, -1), opset=13)
-    yield made("y = Pad <pads=[0,-1,0,0,0,0,-1,2]> (x)", x=x, opset=7)
     yield made("y = Gather <axis=1> (x, i)", x=x, i=ints(), opset=11)
     yield made("y = Gather <axis=1> (x, i)", x=x, i=ints(3, -1, kind=np.int32), opset=7)
     yield made("y = Transpose <perm=[3,1,0,2]> (x)", x=x, opset=21)
@@ -158,9 +156,6 @@ def _rearrangements() -> Iterator[Sample]:
     yield made("y = Reshape (x, s)", x=x, s=ints(2, -1, 0), opset=7)
     yield made("y = Reshape <allowzero=1> (x, s)", x=(2, 0, 5), s=ints(0, 10), opset=14)
     yield made("y = Reshape (x, s)", x=(1, 1, 1), s=ints(), opset=13)
-    for mode in ("DCR", "CRD"):
-        yield made(f'y = SpaceToDepth <blocksize=2, mode="{mode}"> (x)', x=(2, 3, 4, 6), opset=28)
-        yield made(f'y = DepthToSpace <blocksize=2, mode="{mode}"> (x)', x=(2, 12, 2, 3), opset=11)
 
 
 @family

@@ -57,9 +57,9 @@ def test_letters_are_only_for_people(text: str, axes: str | None, parts: tuple[i
     assert PARSE(text, axes) == Format.plain(parts)
 
 
-def kinds(src: str, dst: str, shape: Shape, trust: bool = False) -> str:
+def kinds(src: str, dst: str, shape: Shape) -> str:
     conversion = Conversion(PARSE(src), PARSE(dst))
-    return " ".join(type(step).__name__ for step in conversion.steps(shape, padding_is_zero=trust))
+    return " ".join(type(step).__name__ for step in conversion.steps(shape))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,6 @@ def refusals() -> dict[str, object]:
         "unknown name": lambda: lookup("NCHWC5"),
         "no dtype": lambda: lookup("NC1HWC0"),
         "no matrix": lambda: fractal_nz(1),
-        "no chain": lambda: Conversion(matrix, matrix).then(Conversion(PARSE("NM"), matrix)),
         "wrong memory": lambda: Conversion(matrix, PARSE("NM")).apply(np.zeros((3, 2)), (2, 3)),
         "elements lost": lambda: propagate_reshape(matrix, (2, 3), (7,)),
         "outside": lambda: Layout.packed(matrix, (2, 3)).offset(2, 0),

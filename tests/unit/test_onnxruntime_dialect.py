@@ -72,12 +72,6 @@ def test_any_channel_count_and_batch(channels: int, batch: str) -> None:
     assert kinds(network(body, channels, batch))
 
 
-def test_a_window_that_sees_all_is_a_global_pooling() -> None:
-    pool = "AveragePool <kernel_shape = [20,20], strides = [20,20], ceil_mode = 1, count_include_pad = 1>"
-    found = kinds(network(f"a = {CONV} (x, w1) p = {pool} (a) y = Relu(p)"))
-    assert found["GlobalAveragePool"] == 1 and found["AveragePool"] == 0
-
-
 SIGNAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},32,4000] x) => (float[?,?,?] y)
 <float[32,32,3] w1, float[32,32,3] w2, float[32,1,3] d1, float[32] b1, float[1,32,1] s1> {{
     a = Conv <pads = [3, 2], dilations = [2]> (x, w1, b1)

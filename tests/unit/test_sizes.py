@@ -101,7 +101,7 @@ def test_default_sizes_follow_from_names_and_positions() -> None:
         assert default_size(name, 0, 2, False) == 128
     assert [default_size(f"s{axis}", axis, 4, True) for axis in range(4)] == [1, 224, 224, 224]
     assert [default_size("k", axis, 2, False) for axis in range(2)] == [1, 128]
-    assert default_size("batch_of_names[1]", 1, 2, True) == 128
+    assert default_size("batch_of_names[1]", 1, 2, True) == default_size("k", 0, 1, False) == 128
 
 
 def test_dimensions_without_a_name_are_called_by_their_place() -> None:
@@ -362,7 +362,7 @@ def test_random_values_are_within_the_range_that_the_graph_allows(name: str) -> 
     assert value_ranges(graph)["x"].kind is kind
     inputs, session = SampleInputs.of(graph), Session(content)
     for seed in range(20):
-        feed = inputs.draw(session, seed, is_first=seed == 0)
+        feed = inputs.draw(session, seed)
         assert low <= feed["x"].min() and feed["x"].max() <= high
         (result,) = session.run(None, feed)
         assert np.isfinite(result).all()

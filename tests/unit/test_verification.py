@@ -28,8 +28,8 @@ from layoutopt.verification.comparison import PairOfModels
 from layoutopt.verification.cuts import Cuts, relative_margin
 from layoutopt.verification.difference import Difference, difference
 from layoutopt.verification.edits import upcast_to_float32
-from layoutopt.verification.file_comparison import verify_files
-from layoutopt.verification.parts import PartedSession, without_weights
+from layoutopt.verification.gate import verify_files
+from layoutopt.verification.parts import PartedSession
 from layoutopt.verification.perturbation import COHERENT, perturb_sums
 from layoutopt.verification.runnable import Runnable
 from layoutopt.verification.runs import Request
@@ -156,7 +156,10 @@ def test_models_with_different_inputs_are_told_apart(tmp_path: Path) -> None:
         onnx.save(onnx.parser.parse_model(text), tmp_path / f"{name}.onnx")
     verdict = verify_files(tmp_path / "x.onnx", tmp_path / "z.onnx")
     assert verdict.status == "failed"
-    assert verdict.reason == "the models take different inputs: only the first has x, only the second z"
+    assert (
+        verdict.reason
+        == "the models take different inputs: only the first has x (float32), only the second z (float32)"
+    )
 
 
 def test_a_run_that_takes_too_long_ends() -> None:
@@ -542,10 +545,7 @@ def test_a_segment_that_does_not_run_is_no_crash(
 @pytest.mark.parametrize("limit", [1, FILTER, 3 * FILTER, 100 * FILTER])
 def test_parts_compute_what_the_model_computes(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "available_bytes", lambda: limit * parts.MEMORY_PER_PART)
-    session, whole = (
-        PartedSession(*without_weights(onnx_ir.from_proto(large_model()))),
-        Session(large_model().SerializeToString()),
-    )
+    session, whole = PartedSession(large_model(), None), Session(large_model().SerializeToString())
     known = {"x", "length"}
     for each in session.parts:
         assert known.issuperset(each.inputs)

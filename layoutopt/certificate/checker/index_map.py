@@ -110,19 +110,6 @@ def inverse(axes: Axes, shape: Shape) -> Axes | None:
     return canonical(result)
 
 
-def permutation(axes: Axes, shape: Shape) -> tuple[int, ...] | None:
-    """For each axis of the tensor the axis of the core that it is, or None; axes of extent 1 keep their order."""
-    unit = iter([axis for axis, extent in enumerate(shape) if extent == 1])
-    found: list[int] = []
-    for digits in axes:
-        if len(digits) > 1 or (digits and (digits[0][1] != 1 or digits[0][2] != shape[digits[0][0]])):
-            return None
-        if (axis := digits[0][0] if digits else next(unit, None)) is None:
-            return None
-        found.append(axis)
-    return tuple(found) if sorted(found) == list(range(len(shape))) else None
-
-
 def rearranged(array: Array, axes: Axes, shape: Shape) -> Array:
     """The array that the map makes of an array of the core, which has no symbolic extent."""
     digits = [digit for group in axes for digit in group]

@@ -139,15 +139,18 @@ def _scale_into_filters(term: Term) -> Term | None:
 def _pad_into_convolution(term: Term) -> Term | None:
     """Conv(Pad(x)) = Conv(x) with larger pads, if Pad adds zeros to spatial axes."""
     core, axes = split_view(operands(term)[0])
-    places = maps.permutation(axes, core.shape)
-    if core.op != "Pad" or len(core.args) != 1 or core["mode"] != "constant" or places is None:
+    if core.op != "Pad" or len(core.args) != 1 or core["mode"] != "constant" or maps.inverse(axes, core.shape) is None:
         return None
-    rank = len(places)
-    before, after = [core["pads"][axis] for axis in places], [core["pads"][rank + axis] for axis in places]
-    if any(before[:2]) or any(after[:2]) or min(*before, *after) < 0:
+    if any(group and group != maps.identity(core.shape)[group[0][0]] for group in axes):
+        return None  # no order of axes
+    source, rank = present(core.args), len(core.shape)
+    pads = [(core["pads"][group[0][0]], core["pads"][rank + group[0][0]]) if group else (0, 0) for group in axes]
+    if any(map(any, pads[:2])) or min(map(min, pads)) < 0:
         return None
-    pads = tuple(old + new for old, new in zip(term["pads"], (*before[2:], *after[2:]), strict=True))
-    return make("Conv", transposed(present(core.args), places), term.args[1], **{**dict(term.attributes), "pads": pads})
+    added = [before for before, _ in pads[2:]] + [after for _, after in pads[2:]]
+    image = view(source, tuple(maps.identity(source.shape)[group[0][0]] if group else () for group in axes))
+    window = {**dict(term.attributes), "pads": tuple(old + new for old, new in zip(term["pads"], added, strict=True))}
+    return make("Conv", image, term.args[1], **window)
 
 
 def _zero_filter(term: Term) -> Term | None:

@@ -45,19 +45,8 @@ def make(op: str, *args: Term | None, **attributes: Any) -> Term:
 
 
 def general(op: str, args: Sequence[Term | None], attributes: dict[str, Any]) -> Term:
-    """The operator itself, on these operands; its shape and type are those that onnx infers. On constants it is evaluated."""
+    """The operator itself, on these operands; its shape and type are those that onnx infers."""
     shape, dtype = inferred(op, args, attributes)
-    return _applied(op, args, shape, dtype, attributes)
-
-
-def _applied(op: str, args: Sequence[Term | None], shape: Shape, dtype: int, attributes: dict[str, Any]) -> Term:
-    size = maps.volume(shape)
-    if (
-        isinstance(size, int)
-        and size < LARGEST_CONSTANT
-        and (elements := evaluated(op, args, attributes, dtype)) is not None
-    ):
-        return constant(elements, dtype)
     return apply(op, tuple(args), shape, dtype, **attributes)
 
 
@@ -165,7 +154,10 @@ def _elementwise(op: str, given: Sequence[Term | None], attributes: dict[str, An
     if any(term.dtype != operand.dtype for term in terms[op == "Where" :]) and op != "Pow":
         raise UnprovableError(f"{op} of two element types")
     dtype = BOOL if op in PREDICATES else attributes["to"] if op == "Cast" else operand.dtype
-    return _applied(op, args, shape, dtype, attributes)
+    size = maps.volume(shape)
+    if isinstance(size, int) and size < LARGEST_CONSTANT and (elements := evaluated(op, args, dtype)) is not None:
+        return constant(elements, dtype)
+    return apply(op, tuple(args), shape, dtype, **attributes)
 
 
 def _trimmed(term: Term, rank: int) -> Term:

@@ -152,11 +152,6 @@ def _sum(call: Call) -> Term:
     return x
 
 
-def scaled_by(x: Term, factor: float) -> Term:
-    """x times a number; x itself if that is 1."""
-    return x if factor == 1 else make("Mul", x, number(factor, x))
-
-
 @meaning("Clip")
 def _clip(call: Call) -> Term:
     if call.opset < 11:
@@ -202,11 +197,13 @@ def _batch_normalization(call: Call) -> Term:
 
 @meaning("Gemm")
 def _gemm(call: Call) -> Term:
+    if call.attributes["alpha"] != 1 or call.attributes["beta"] != 1:
+        raise UnprovableError("a Gemm with factors")
     x, y = (
         transposed(call[k], (1, 0)) if call.attributes[name] else call[k] for k, name in enumerate(("transA", "transB"))
     )
-    product = scaled_by(make("MatMul", x, y), call.attributes["alpha"])
-    return product if call.optional(2) is None else make("Add", product, scaled_by(call[2], call.attributes["beta"]))
+    product = make("MatMul", x, y)
+    return product if call.optional(2) is None else make("Add", product, call[2])
 
 
 @meaning(*REDUCTIONS)
@@ -384,11 +381,7 @@ _ACTIVATIONS = {"Relu": (), "Tanh": (), "Sigmoid": (), "LeakyRelu": ("alpha",), 
 def _reorder(call: Call) -> Term:
     x, last = call[0], call.attributes.get("channels_last", 0)
     if call.op.endswith("ReorderInput"):
-        x = transposed(x, (0, 3, 1, 2)) if last else x
-        missing = -int(x.shape[1]) % call.block
-        return blocked(
-            x if not missing else make("Pad", x, mode="constant", pads=(0, 0, 0, 0, 0, missing, 0, 0)), call.block
-        )
+        return blocked(transposed(x, (0, 3, 1, 2)) if last else x, call.block)
     y, channels = plain(x, call.block), call.attributes["channels"]
     if y.shape[1] != channels:
         raise UnprovableError("channels that only pad a block")

@@ -77,7 +77,7 @@ class OnnxRuntime(Dialect):
     @property
     def kernels(self) -> frozenset[str]:
         """The op types of the table `kernels.toml`, with their domains."""
-        return frozenset(f"{kernel.domain}::{kernel.op}" if kernel.domain else kernel.op for kernel in kernels())
+        return frozenset(f"{domain}::{op}" if domain else op for domain, op in kernels())
 
     def block(self, graph: Graph) -> int:
         """The block of the filters; 0 if none is blocked."""

@@ -84,12 +84,8 @@ def _fuse_affine(graph: Graph, conv: Op) -> None:
 
 def _affine_of(conv: Op) -> tuple[Array, Array] | None:
     """Scale and shift in float64 of a convolution that is a per-channel affine; None if it is none."""
-    weight = conv.constant(1)
-    if weight is None or weight.shape[1:] != (1, 1, 1) or conv.integer("group", 1) != weight.shape[0]:
-        return None
-    if len(conv.inputs) > 3 or "activation" in conv.attributes or any(conv.integers("pads")):
-        return None
-    if any(step != 1 for step in conv.integers("strides")):
+    weight, others = conv.constant(1), conv.attributes.keys() - {"group", "kernel_shape"}
+    if weight is None or weight.shape != (conv.integer("group"), 1, 1, 1) or others or len(conv.inputs) > 3:
         return None
     bias = conv.constant(2) if len(conv.inputs) > 2 else np.zeros(weight.shape[0])
     return None if bias is None else (weight.reshape(-1).astype(np.float64), bias.astype(np.float64))

@@ -67,7 +67,7 @@ class ChooseIntegerKernels(Pass):
 def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
     q, axes = dequantizer.x, mean.elements(1) if len(mean.inputs) > 1 else mean.integers("axes")
     is_last = _IMAGE_AXES.get(tuple(sorted(axis % 4 for axis in axes or () if isinstance(axis, int))))
-    if is_last is None or q.rank != 4 or q.dtype is not DType.UINT8 or not is_per_tensor(dequantizer.inputs[1]):
+    if is_last is None or q.rank != 4 or q.dtype not in _INTEGERS or not is_per_tensor(dequantizer.inputs[1]):
         return
     builder = rewriting(graph, mean, "image")
     image = builder.transpose(q, (0, 3, 1, 2)) if is_last else q

@@ -3,15 +3,14 @@
 An array is declared as (N, C, H, W), C padded to the block, and stored as (N, C/b, H, W, b).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TypeAlias
 
 import numpy as np
 
 from layoutopt.dialects.builder import OpBuilder
-from layoutopt.formats import Format, Part, Shape, product
+from layoutopt.formats import Format, Shape, product
 from layoutopt.ir.types import Array, Attribute, DType, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.feature_maps import Resize
@@ -87,18 +86,6 @@ KINDS = ("Conv", "com.microsoft::FusedConv")
 NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], Sequence[Value] | None]
 """Records an op with a kernel of the runtime; returns its outputs, or None if there is no kernel for these operands."""
 
-WRITERS: dict[str, NativeWriter] = {}
-
-
-def native_writer(*kinds: str) -> Callable[[NativeWriter], NativeWriter]:
-    """Decorator: register a writer for op types."""
-
-    def register(writer: NativeWriter) -> NativeWriter:
-        WRITERS.update(dict.fromkeys(kinds, writer))
-        return writer
-
-    return register
-
 
 def image_attributes(op: Op) -> dict[str, Attribute]:
     """The attributes of a convolution or pooling, those of signals for images of height 1."""
@@ -111,7 +98,6 @@ def image_attributes(op: Op) -> dict[str, Attribute]:
     return attributes
 
 
-@native_writer(*KINDS)
 def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a convolution of a plain or blocked input with a blocked output, a residual and an activation if it has them.
 
@@ -161,32 +147,18 @@ def _is_stored_in(op: Op, builder: OpBuilder, slot: Slot, format: Format) -> boo
     return value is not None and format.fits(value.dims) and builder.format(slot).same_bytes(format, value.dims)
 
 
-@native_writer("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a pooling; not an AveragePool with `ceil_mode` that counts padding, which the kernel computes differently."""
     if not arrays.is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
         return None
-    *outer, channels = builder.format(X).parts
-    if [part.axis for part in outer] != list(range(len(outer))) or channels.axis != 1:
+    if builder.format(X).order != tuple(range(len(op.x.dims))):
         return None  # the windows run along other axes of the array than the kernels'
-    kind = op.op_type
-    if kind == "AveragePool" and _has_one_window(op):
-        kind = "GlobalAveragePool"
-    elif kind == "AveragePool" and op.integer("ceil_mode") and op.integer("count_include_pad"):
+    if op.op_type == "AveragePool" and op.integer("ceil_mode") and op.integer("count_include_pad"):
         return None
-    attributes = {} if kind.startswith("Global") else image_attributes(op)
-    return [kernel_call(builder, kind, [builder.declared_input(0)], builder.declared(Y), **attributes)]
+    attributes = {} if op.op_type.startswith("Global") else image_attributes(op)
+    return [kernel_call(builder, op.op_type, [builder.declared_input(0)], builder.declared(Y), **attributes)]
 
 
-def _has_one_window(op: Op) -> bool:
-    """Whether there is one window, without padding, that contains the whole image."""
-    if any(op.integers("pads")) or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        return False
-    extents = zip(op.x.dims[2:], op.integers("kernel_shape"), strict=True)
-    return all(isinstance(dim, int) and dim <= size for dim, size in extents) and set(op.y.dims[2:]) == {1}
-
-
-@native_writer("ReduceMean")
 def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a mean over the whole image as GlobalAveragePool."""
     if not arrays.is_blocked(op, X) or op.x.rank != op.y.rank:
@@ -217,7 +189,6 @@ def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequ
 PER_CHANNEL_KINDS = ("Add", "Mul", "Sub")
 
 
-@native_writer(*PER_CHANNEL_KINDS)
 def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a product, sum or difference with one number per channel as a depthwise 1x1 convolution.
 
@@ -305,7 +276,6 @@ def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -
     return builder.reshape(result, builder.declared(Y))
 
 
-@native_writer("Concat", "Slice", "Split")
 def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a Concat, Slice or Split of whole blocks along the channels, or along the batch: the op itself.
 
@@ -363,7 +333,6 @@ _COORDINATES = {each: each for each in ("asymmetric", "align_corners", "half_pix
 _COORDINATES |= dict.fromkeys(("pytorch_half_pixel", "half_pixel_symmetric"), "half_pixel")
 
 
-@native_writer("Resize", "Upsample")
 def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a nearest or linear resampling of an image with blocked channels, which are not resized."""
     rule = rule_of(op)
@@ -418,33 +387,23 @@ def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int
 _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and not per group
 
 
-@native_writer(KIND, *ExportedGroupNormalization.ops)
 def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
     """Record a group normalisation of blocked channels, whose number is known; batch and image may be symbolic."""
-    format = builder.format(X)
-    block = _block_of_channels(format)
-    if block not in arrays.blocks or format != builder.format(Y) or (not op.domain and op.version < _PER_CHANNEL):
+    format, channels = builder.format(X), op.x.dims[1]
+    block = arrays.feature_block(format)
+    if not block or format != builder.format(Y) or format.order[:2] != (0, 1):
         return None
-    shape, target, array = _image(op.x, format), _image(op.y, format), builder.declared_input(0)
-    channels = op.x.dims[1]
-    if shape is None or target is None or array is None or not isinstance(channels, int) or channels % block:
+    if not isinstance(channels, int) or channels % block or (not op.domain and op.version < _PER_CHANNEL):
         return None
-    array, type = builder.reshape(array, shape), float32_type(target)
+    array, target = builder.declared_input(0), builder.declared(Y)
+    assert array is not None
+    type = float32_type(target)
     if channels // op.integer("num_groups") % block == 0:
         return [_scaled_and_shifted(op, builder, normalized(op, builder, array, type))]
-    plain = kernel_call(builder, "ReorderOutput", [array], shape, channels=channels, channels_last=0)
+    plain = kernel_call(builder, "ReorderOutput", [array], array.dims, channels=channels, channels_last=0)
     result = normalized(op, builder, plain, type)
-    return [_scaled_and_shifted(op, builder, kernel_call(builder, "ReorderInput", [result], target, channels_last=0))]
-
-
-def _image(value: Value, format: Format) -> Shape | None:
-    """The shape (N, C, H, W) of a value in the order of its format; None for other ranks with a symbolic image."""
-    batch, channels = value.dims[:2]
-    extents = [value.dims[part.axis] for part in format.parts[2:-1]]
-    if len(extents) == 2:
-        return (batch, channels, *extents)
-    known = [dim for dim in extents if isinstance(dim, int)]
-    return (batch, channels, prod(known[:-1]), known[-1]) if len(known) == len(extents) else None
+    blocked = kernel_call(builder, "ReorderInput", [result], target, channels_last=0)
+    return [_scaled_and_shifted(op, builder, blocked)]
 
 
 def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
@@ -456,8 +415,13 @@ def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
     return kernel_call(builder, "Conv", operands, x.dims, group=channels, kernel_shape=(1, 1))
 
 
-def _block_of_channels(format: Format) -> int:
-    """The block of the channels, if the parts are N, C, the image axes in any order, c; else 0."""
-    *outer, last = format.parts
-    has_leading_batch = outer[:2] == [Part(0), Part(1)] and not any(part.block for part in outer) and len(outer) > 2
-    return last.block if has_leading_batch and last.axis == 1 else 0
+WRITERS: Mapping[str, NativeWriter] = {
+    **dict.fromkeys(KINDS, write_conv),
+    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"), write_pool),
+    "ReduceMean": write_reduce_mean,
+    **dict.fromkeys(PER_CHANNEL_KINDS, write_per_channel),
+    **dict.fromkeys(("Concat", "Slice", "Split"), write_pieces),
+    **dict.fromkeys(("Resize", "Upsample"), write_resize),
+    **dict.fromkeys((KIND, *ExportedGroupNormalization.ops), write_group_norm),
+}
+"""By op type."""
