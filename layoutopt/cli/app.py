@@ -26,12 +26,7 @@ _STDIO = "-"
 _REMOVED = {
     **{name: f"layoutopt list {name}" for name in ("ops", "runtimes", "passes", "dialects")},
     "cache": "rm -r FOLDER, also of single entries: a removed outcome is computed again",
-    "--no-config": "--config none",
-    "--report": "--json=FILE",
-    "--dump-ir": "layoutopt inspect --dump-ir FOLDER",
-    "--least": "--config count-moves=true",
     **{f"--{key}": f"--config {key}=VALUE" for key in UNTYPED},
-    **dict.fromkeys(("--tune", "--rounds", "--runs", "--warm-up", "--memory", "--quick"), "the command without it"),
 }
 """Spellings of version 1 and the present ones; for one version."""
 

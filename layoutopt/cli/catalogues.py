@@ -48,28 +48,24 @@ def list_(given: Given, kind: Kind, name: str | None) -> None:
     """List operators, runtimes, passes or dialects.
 
     Raises:
-        UsageError: there is no such operator or family, or the catalogue has other entries.
+        UsageError: there is no such operator, or the catalogue has other entries.
     """
-    if kind is not Kind.OPS and (name or given.family):
-        where = name or f"--family {given.family}"
-        raise UsageError("is for operators", where=where, hint="write layoutopt list ops NAME")
+    if kind is not Kind.OPS and name is not None:
+        raise UsageError("is for operators", where=name, hint="write layoutopt list ops NAME")
     record = JsonRecord(f"list {kind.value}", given)
     others = {Kind.RUNTIMES: _runtimes, Kind.PASSES: _passes, Kind.DIALECTS: _dialects}
-    data, documents = others[kind]() if kind in others else _operators(name, given.family)
+    data, documents = others[kind]() if kind in others else _operators(name)
     record.show(data, *documents)
 
 
-def _operators(name: str | None, family: str | None) -> Catalogue:
-    """The operators whose name contains `name` and whose family is `family`; without these, all."""
+def _operators(name: str | None) -> Catalogue:
+    """The operators whose name contains `name`; without it, all."""
     known = known_operators()
     query = (name or "").casefold().replace("::", ".")
     exact = [each for each in known if query in (each.kind.casefold(), each.name.casefold())]
     chosen = exact or [each for each in known if query in each.kind.casefold()]
     if not chosen:
         raise UsageError("no such operator", where=str(name), hint="`layoutopt list ops` lists them")
-    if family is not None:
-        _check_name("family", family, [each.family for each in known])
-        chosen = [each for each in chosen if each.family == family]
     note = "An operator without a family has no layout rule, for this reason: its operands keep the canonical format."
     return _table("operators", [asdict(each) for each in chosen], note)
 
@@ -152,8 +148,10 @@ def _formats(system: str | None) -> Catalogue:
     """All named formats, or those of one system."""
     systems = {entry.system.casefold(): entry.system for entry in entries()}
     if system is not None:
-        system = systems.get(system.casefold(), system)
-        _check_name("system", system, list(systems.values()))
+        if system.casefold() not in systems:
+            names = ", ".join(sorted(systems.values()))
+            raise UsageError("no such system", where=f"--system {system}", hint=f"there are {names}")
+        system = systems[system.casefold()]
     note = "Format strings such as NCHW8c, CHWN or OIHW4i16o are accepted as names. {C0} depends on --dtype."
     return _table("formats", [asdict(entry) for entry in entries() if system in (None, entry.system)], note)
 
@@ -288,13 +286,6 @@ def _blocks(name: str, records: Sequence[Mapping[str, Any]]) -> Catalogue:
         Document(title=each["name"], record={key: each[key] for key in each if key != "name"}) for each in records
     ]
     return {name: records}, documents
-
-
-def _check_name(kind: str, name: str, known: Sequence[str]) -> None:
-    """Refuse a name that no entry of a catalogue has."""
-    if name not in known:
-        names = ", ".join(sorted(set(known) - {""}))
-        raise UsageError(f"no such {kind}", where=f"--{kind} {name}", hint=f"there are {names}")
 
 
 def _keys(mapping: Mapping[str, str], value: str) -> list[str]:

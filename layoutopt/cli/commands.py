@@ -137,7 +137,7 @@ def bench(
 
 @takes_options(
     "gating",
-    "max_transposes max_casts max_bytes_moved min_speedup max_size_growth measured update_baseline github "
+    "max_transposes max_casts max_bytes_moved min_speedup max_size_growth update_baseline github "
     "target runtime dim custom_ops threads jobs baseline junit json force config quiet",
 )
 def ci(
@@ -195,7 +195,7 @@ def targets(
     """
 
 
-@takes_options("catalogues", "family json force")
+@takes_options("catalogues", "json force")
 def list_(
     kind: Annotated[Kind, Argument(metavar="ops|runtimes|passes|dialects", help="What to list.")],
     name: Annotated[

@@ -193,7 +193,7 @@ def _typed(assignment: str) -> dict[str, Any]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "extra_forbidden":
-            raise _unknown_key(where, [key], ()) from None
+            raise _unknown_key(where, ["models", key]) from None
         raise UsageError(_reason(first), where=where, hint="correct the value") from None
     return {name: Path(each) if name == "profile" else each for name, each in values.items()}
 
@@ -268,15 +268,12 @@ def _has_section(path: Path) -> bool:
 
 
 def _first_error(path: Path, text: str, prefix: Sequence[str], error: ValidationError) -> UsageError:
-    """The error in the first line of the file that has one."""
-    found = []
-    for each in error.errors(include_url=False):
-        names = [*prefix, *(str(part) for part in each["loc"] if isinstance(part, str))]
-        found.append((line_of(text, names), names[len(prefix) :], each))
-    line, names, first = min(found, key=lambda each: each[0])
-    where = f"{_shown(path)}:{line}"
+    """The first error of a table, with its line."""
+    first = error.errors(include_url=False)[0]
+    names = [str(part) for part in first["loc"] if isinstance(part, str)]
+    where = f"{_shown(path)}:{line_of(text, [*prefix, *names])}"
     if first["type"] == "extra_forbidden":
-        return _unknown_key(where, names, prefix)
+        return _unknown_key(where, names)
     value = first["input"]
     shown = f" = {value!r:.60}" if isinstance(value, str | int | float | bool) else ""
     hint = "correct the value, or use --config none"
@@ -288,24 +285,14 @@ def _reason(error: Any) -> str:
     return text
 
 
-def _unknown_key(where: str, names: Sequence[str], prefix: Sequence[str]) -> UsageError:
-    key, table = names[-1], ConfigTable
-    if len(names) > 1:
-        table = BudgetTable if names[-2] == "budgets" else ModelTable
-    known = keys(table)
-    if refusal := refusals().get(key.replace("_", "-")):
+def _unknown_key(where: str, names: Sequence[str]) -> UsageError:
+    key, is_budget = names[-1], names[-2:-1] == ["budgets"]
+    if refusal := refusals().get(key):
         return UsageError(f"{key} {refusal}", where=where, hint="type it as an option of the command line")
-    if table is ConfigTable and key in keys(ModelTable):
-        table_of_models = ".".join([*prefix, 'models."detector/*.onnx"'])
-        hint = f"write it in a table of models, such as [{table_of_models}]"
-        return UsageError(f"{key} is an option of one model", where=where, hint=hint)
-    if key.startswith("no-") and key.removeprefix("no-") in known:
-        hint = f"write {key.removeprefix('no-')} = false"
-    else:
-        near = get_close_matches(key.replace("_", "-"), known, 1)
-        hint = f"did you mean {near[0]}" if near else f"there are {', '.join(known)}"
-    kind = "budget" if table is BudgetTable else "option"
-    return UsageError(f"no {kind} '{key}'", where=where, hint=hint)
+    known = keys(BudgetTable if is_budget else ConfigTable if len(names) == 1 else ModelTable)
+    near = get_close_matches(key.replace("_", "-"), known, 1)
+    hint = f"did you mean {near[0]}" if near else f"there are {', '.join(known)}"
+    return UsageError(f"no {'budget' if is_budget else 'option'} '{key}'", where=where, hint=hint)
 
 
 def line_of(text: str, path: Sequence[str]) -> int:

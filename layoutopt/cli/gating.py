@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from secrets import token_hex
@@ -15,14 +16,14 @@ from layoutopt.cli.model_files import find_models
 from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, JsonRecord
-from layoutopt.cli.rendering.results import gate_rows, gates_document
-from layoutopt.cli.rendering.terminal import json_text, show_text
+from layoutopt.cli.rendering.results import gates_document
+from layoutopt.cli.rendering.terminal import documents_text, json_text, show_text
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.files import FileKind, external_files, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
 from layoutopt.gates.budgets import Budgets
-from layoutopt.gates.checks import SpeedUp, check_baseline, check_budgets
-from layoutopt.gates.github import annotations, summary
+from layoutopt.gates.checks import check_baseline, check_budgets
+from layoutopt.gates.github import annotations
 from layoutopt.gates.report import PLAN, Finding, GateReport, ModelResult, Numbers, status_of
 from layoutopt.version import VERSION
 
@@ -49,8 +50,8 @@ def ci(given: Given, models: Sequence[Path]) -> int:
     if given.github and given.json == STDIO:
         raise UsageError("the annotations are on stdout", where="--json -", hint="write the JSON to a file")
     files = list(find_models(models, None))
-    verified = {"verify": given.measured, "measure": given.measured, "calibrate": False}
-    settings = {file: given.settings(file).updated(**verified) for file in files}
+    unmeasured = {"verify": False, "measure": False, "calibrate": False}
+    settings = {file: given.settings(file).updated(**unmeasured) for file in files}
     _require_one_target(settings)
     budgets = [given.budgets(file) for file in files]
     read = [*files, *([path] if path is not None and not is_updated else [])]
@@ -82,8 +83,7 @@ def ci(given: Given, models: Sequence[Path]) -> int:
             is_compared=compared is not None,
             seconds=round(outcome.seconds, 3),
         )
-        found = _checked(result, outcome, limits, entry, is_measured=given.measured)
-        checked.append(result.model_copy(update=found))
+        checked.append(result.model_copy(update=_checked(result, outcome, limits, entry)))
     report = GateReport(
         layoutopt_version=VERSION,
         target=cost_model.name,
@@ -103,7 +103,7 @@ def ci(given: Given, models: Sequence[Path]) -> int:
         show_text("".join(f"{line}\n" for line in (f"::{token}::", *annotations(report, root))))
     if given.github and (step_summary := os.environ.get("GITHUB_STEP_SUMMARY")):
         with output_errors(Path(step_summary)), open(step_summary, "a", encoding="utf-8") as text:
-            text.write(summary(report, gate_rows(report)))
+            text.write(f"<pre>{escape(documents_text(gates_document(report)))}</pre>\n")
     if not code:
         _raise_for_status(report)
     return code
@@ -119,9 +119,7 @@ def _updated(old: Baseline, path: Path, files: Sequence[Path], checked: Sequence
     return json_text(old.updated(entries, path.parent))
 
 
-def _checked(
-    result: ModelResult, outcome: Outcome, budgets: Budgets, entry: BaselineEntry | None, *, is_measured: bool
-) -> dict[str, Any]:
+def _checked(result: ModelResult, outcome: Outcome, budgets: Budgets, entry: BaselineEntry | None) -> dict[str, Any]:
     """The fields of a result that depend on the outcome of the model."""
     report = outcome.report
     if report is None:
@@ -129,10 +127,10 @@ def _checked(
         line = line.removeprefix(f"{result.model}: ")
         line = line if kind == "error" else f"{kind}: {line}"
         return {"findings": [Finding(check=PLAN, level="error", message=line)]}
-    numbers, speed_up = Numbers.of(report), SpeedUp.of(report, is_measured=is_measured)
+    numbers = Numbers.of(report)
     sha256 = file_hash(outcome.model)
     sizes = {each.name: (each.low, each.high) for each in report.dims}
-    findings = [*check_budgets(numbers, speed_up, budgets)]
+    findings = [*check_budgets(numbers, budgets)]
     if result.is_compared:
         findings += check_baseline(numbers, sha256, sizes, entry)
     return {
@@ -142,10 +140,7 @@ def _checked(
         "runtime": report.runtime,
         "sizes": sizes,
         "numbers": numbers,
-        "measured_speed_up": speed_up.value if speed_up.high is not None else None,
         "baseline": entry.numbers if entry is not None else None,
-        "is_rewritten": report.changed,
-        "reason": report.reason,
         "findings": findings,
     }
 

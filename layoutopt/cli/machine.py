@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from layoutopt.bench.bench_report import BenchReport
 from layoutopt.bench.benchmark import bench as run_benchmark
@@ -29,15 +30,8 @@ def check(given: Given, model: Path) -> None:
     record = JsonRecord("check", given, model, reads=given.custom_ops)
     with kernel_libraries(given.custom_ops), ProgressLine() as progress:
         found = check_model(model, progress)
-    operators = [each | each.pop("support") for each in map(asdict, found.usages)]
-    facts = {
-        "problems": list(found.problems),
-        **asdict(found.machine),
-        "target": found.machine.target or None,
-        "packed_for": found.packed,
-        "is_blocked": found.is_blocked,
-        "load_error": found.failure or None,
-    }
+    facts: dict[str, Any] = {"problems": list(found.problems), "is_blocked": found.is_blocked, **asdict(found)}
+    operators = [each | each.pop("support") for each in facts.pop("usages")]
     shown = [each for each in operators if given.show_all or each["domain"] or each["status"] != "kernel"]
     hidden = len(operators) - len(shown)
     note = f"{hidden} more, standard ONNX operators, have a kernel: --all lists them." if hidden else ""

@@ -92,13 +92,11 @@ class CommandOptions:
         10.0, "Duration of the timed runs; there are at least 24 of each model.", metavar="S", above=0
     )
     seed: int = _own(0, "The seed of the random inputs.", metavar="N", least=0)
-    measured: bool = _own(False, "Run the models, and compare the measured speed-up with --min-speedup.")
     update_baseline: bool = _own(False, "Write the numbers to the baseline file instead of comparing.", group=CHECKS)
     github: bool = _own(False, "Print annotations for GitHub, and append to the step summary.", group=OUTPUT)
     shape: str | None = _own(None, "The logical shape of a tensor in the format.", metavar="1,17,5,4")
     dtype: str | None = _own(None, "The element type; some block sizes depend on it.", metavar="float16")
     system: str | None = _own(None, "List the formats of one system only, such as ascend.", metavar="S")
-    family: str | None = _own(None, "List the operators of one family only, such as pooling.", metavar="F")
     verbose: bool | None = _own(
         None,
         "Print the time of each pass and notes too, of several models all summaries; or warnings and errors only.",

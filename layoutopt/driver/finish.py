@@ -24,7 +24,6 @@ from layoutopt.report.builder import (
     dim_reports,
     graph_report,
     growth_report,
-    size_notes,
 )
 from layoutopt.report.facts import facts_of, repairs_of, warnings_of
 from layoutopt.report.schema import (
@@ -109,7 +108,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
     if context.plan is not None:
         check_bound(context.plan, job.gain)
     repairs = [Note("read", where, reason) for where, reason in graph.repairs]
-    context.notes[:] = [*repairs, *context.notes, *size_notes(sizes)]
+    context.notes[:] = [*repairs, *context.notes]
     ops, casts = graph_report(
         graph,
         context.prices_at(sizes),

@@ -1,6 +1,7 @@
 """The result of `optimize`: the model, the plan, the report and the planned graph."""
 
 from dataclasses import dataclass
+from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from layoutopt.files import is_same_file
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.planner import Plan
-from layoutopt.report.facts import summary_html, summary_text
+from layoutopt.report.facts import summary_text
 from layoutopt.report.schema import Report
 
 
@@ -51,8 +52,8 @@ class Result:
         return summary_text(self.report)
 
     def _repr_html_(self) -> str:
-        """The summary as a table, for notebooks."""
-        return summary_html(self.report)
+        """The summary as preformatted text, for notebooks."""
+        return f"<pre>{escape(summary_text(self.report))}</pre>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The state for pickle and copy: the model is one message that includes external data."""

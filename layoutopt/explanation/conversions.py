@@ -34,7 +34,7 @@ def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> Conversi
         seconds=cast.seconds,
         percent=view.percent(cast.seconds),
         views=tuple(view.name(op) for op in base.views),
-        ops=(view.producer(base.tensor), *view.readers(tensor, cast.readers)),
+        ops=view.participants(base.tensor, tensor, cast.readers),
         is_priced=is_priced,
         alternatives=tuple(alternatives(view, cast)) if is_priced else (),
         remedies=tuple(remedies(view, cast)) if is_priced else (),

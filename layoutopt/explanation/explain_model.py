@@ -19,7 +19,6 @@ from layoutopt.explanation.conversions import conversion, ranked_casts
 from layoutopt.explanation.item import explain_item, find_item
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.schema import Explanation
-from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Pipeline
 from layoutopt.passes.planning import AssignFormats, at_prices, plan_request
 from layoutopt.planner import Plan, make_formulated_plan, make_plan
@@ -129,7 +128,6 @@ def _view(job: Job) -> PlanView | None:
         context.reason_to_keep = f"its shapes contradict each other at {graph.contradiction[0]}"
     if context.reason_to_keep:
         return None
-    names = _names(graph)
     passes = job.pipeline.passes
     first = next(number for number, step in enumerate(passes) if isinstance(step, AssignFormats))
     Pipeline(passes[:first]).run(graph, context, job.watch)
@@ -140,13 +138,7 @@ def _view(job: Job) -> PlanView | None:
             job, source, graph, context, lambda each: make_plan(at_prices(request, context, each))
         )
         request = at_prices(request, context, model)
-    return PlanView(job, graph, names, request, make_formulated_plan(request))
-
-
-def _names(graph: Graph) -> frozenset[str]:
-    """The names of all tensors and ops of a graph and of the bodies in it."""
-    tensors = (value.name for each in graph.regions() for value in each.values)
-    return frozenset((*tensors, *(op.name for each in graph.regions() for op in each.ops if op.name)))
+    return PlanView(job, graph, request, make_formulated_plan(request))
 
 
 def _job(options: ExplainOptions) -> Job:

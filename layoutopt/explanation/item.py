@@ -35,9 +35,7 @@ def find_item(view: PlanView, name: str) -> Value | Op:
         return known[name]
     nearest = get_close_matches(name, known, _NEAREST, cutoff=0.5)
     hint = f"near it are {', '.join(nearest)}" if nearest else "`layoutopt inspect --all` lists the ops"
-    is_original = name in view.original_names
-    what = "folded or fused into another op before planning" if is_original else "there is no such tensor or node"
-    raise ArgumentError(what, where=name, hint=hint)
+    raise ArgumentError("there is no such tensor or node when formats are planned", where=name, hint=hint)
 
 
 def explain_item(view: PlanView, item: Value | Op, limit: int) -> ItemExplanation:
@@ -81,7 +79,7 @@ def _tensor(view: PlanView, value: Value) -> tuple[int | None, Candidates, dict[
         reason = reason_without_choice(view, view.units[writer])
         note = f"{view.label(writer)} produces one format only: {reason}"
     fields |= {"body": view.body_of(value), "after": view.text(tensor, view.produced(tensor)), "note": note}
-    return writer, candidates, fields | {"ops": (view.producer(tensor), *view.readers(tensor, view.required(tensor)))}
+    return writer, candidates, fields | {"ops": view.participants(tensor, tensor, view.required(tensor))}
 
 
 def _op(view: PlanView, op: Op) -> tuple[int, Candidates, dict[str, Any]]:

@@ -6,10 +6,9 @@ Ops, tensors and states are the numbers of the planning problem; `GRAPH_OUTPUT` 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from layoutopt.driver.job import Job
-from layoutopt.explanation.schema import Participant
+from layoutopt.explanation.schema import Participant, Side
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Storage, Value
@@ -65,7 +64,6 @@ class PlanView:
     Args:
         job: the job that read the model.
         graph: the graph before formats are assigned.
-        original_names: the names of the tensors and ops before the first pass.
         request: the planning request.
         found: the plan and the problem that it solves.
 
@@ -77,10 +75,8 @@ class PlanView:
         writers: the number of the op that produces a tensor; no entry for graph inputs.
     """
 
-    def __init__(
-        self, job: Job, graph: Graph, original_names: frozenset[str], request: PlanRequest, found: FormulatedPlan
-    ) -> None:
-        self.job, self.graph, self.original_names, self.request = job, graph, original_names, request
+    def __init__(self, job: Job, graph: Graph, request: PlanRequest, found: FormulatedPlan) -> None:
+        self.job, self.graph, self.request = job, graph, request
         self.plan, self.seconds = found.plan, found.plan.seconds
         self.formulation = found.formulation
         self.problem = self.formulation.problem
@@ -194,31 +190,21 @@ class PlanView:
                     found.setdefault(self.key(tensor, state), (format, set()))[1].add(number)
         return {key: (format, frozenset(options)) for key, (format, options) in found.items()}
 
-    def producer(self, tensor: int) -> Participant:
-        """The op that produces a tensor, or the graph input or constant that it is."""
-        state = self.produced(tensor)
-        if tensor in self.writers:
-            return self._participant("from", self.writers[tensor], tensor, state)
-        return self._end("from", "constant" if self.values[tensor].is_constant else "input", tensor, state)
-
-    def readers(self, tensor: int, required: Iterable[tuple[int, int]]) -> Iterator[Participant]:
-        """Some readers of a tensor, each with the state that it requires."""
-        for op, state in required:
-            is_output = op == GRAPH_OUTPUT
-            yield (
-                self._end("to", "output", tensor, state) if is_output else self._participant("to", op, tensor, state)
-            )
-
-    def _end(self, side: Literal["from", "to"], kind: str, tensor: int, state: int) -> Participant:
-        text, value = self.text(tensor, state), self.values[tensor]
-        kind = kind if kind == "constant" else f"{'body' if self.body_of(value) else 'graph'} {kind}"
-        return Participant(side=side, kind=kind, name=value.name, format=text, candidates=(text,))
-
-    def _participant(self, side: Literal["from", "to"], op: int, tensor: int, state: int) -> Participant:
+    def participant(self, side: Side, op: int | None, tensor: int, state: int) -> Participant:
+        """The op that reads or produces a tensor in a state; the graph for `GRAPH_OUTPUT`, graph inputs and constants."""
+        value, text = self.values[tensor], self.text(tensor, state)
+        if op is None or op == GRAPH_OUTPUT:
+            scope = "body" if self.body_of(value) else "graph"
+            kind = f"{scope} output" if op == GRAPH_OUTPUT else "constant" if value.is_constant else f"{scope} input"
+            return Participant(side=side, kind=kind, name=value.name, format=text, candidates=(text,))
         candidates = self.formats_of(op, tensor, is_read=side == "to").values()
-        texts = tuple(self.values[tensor].format_text(format) for format, _ in candidates)
-        text = self.text(tensor, state)
+        texts = tuple(value.format_text(format) for format, _ in candidates)
         return Participant(side=side, kind=self.kind(op), name=self.name(op), format=text, candidates=texts)
+
+    def participants(self, base: int, tensor: int, readers: Iterable[tuple[int, int]]) -> tuple[Participant, ...]:
+        """The producer of a tensor, and readers of the tensor that views make of it, with the states that they require."""
+        producer = self.participant("from", self.writers.get(base), base, self.produced(base))
+        return (producer, *(self.participant("to", op, tensor, state) for op, state in readers))
 
     def kind(self, op: int) -> str:
         """The type of an op."""

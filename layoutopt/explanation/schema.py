@@ -4,17 +4,19 @@ Seconds and percentages are estimates at the prices of the target. An extra time
 meets a condition and the plan itself: a marginal price. A saved time is the difference in the other direction.
 """
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
 from layoutopt.report.schema import DimReport, NoteReport, PlanReport, ReportModel
 
+Side: TypeAlias = Literal["from", "to"]
+
 
 class Participant(ReportModel):
     """An op, a graph input or a graph output that produces or reads a tensor, with its format there."""
 
-    side: Literal["from", "to"] = Field(description="`from`: it produces the bytes; `to`: it reads the tensor")
+    side: Side = Field(description="`from`: it produces the bytes; `to`: it reads the tensor")
     kind: str = Field(description="op type, or one of: graph or body input, graph or body output, constant")
     name: str
     format: str = Field(description="the storage that it produces or reads in the plan")

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from layoutopt.errors import ArgumentError
-from layoutopt.files import FileKind, has_kind, path_text
+from layoutopt.files import path_text
 from layoutopt.gates.report import Numbers, PlannedModel
 from layoutopt.report.schema import ReportModel
 from layoutopt.version import VERSION
@@ -91,14 +91,12 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def read_old_baseline(path: Path) -> Baseline:
-    """The content of a baseline file that is written again; no entries if there is no such file, or no baseline in it.
+    """The content of a baseline file that is written again; no entries if there is no such file, or it is empty.
 
     Raises:
-        ArgumentError: it is a baseline, but cannot be understood.
+        ArgumentError: it cannot be understood.
     """
-    if not path.is_file() or not path.stat().st_size or not has_kind(path, FileKind.BASELINE, ()):
-        return Baseline()
-    return read_baseline(path)
+    return read_baseline(path) if path.is_file() and path.stat().st_size else Baseline()
 
 
 def model_key(model: Path, baseline: Path) -> str:

@@ -1,14 +1,12 @@
 """Checks of the report of a model against its budgets and its baseline."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from layoutopt.cost.size_growth import SLACK
 from layoutopt.gates.baseline import BaselineEntry
 from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.report import BASELINE, Finding, Numbers
 from layoutopt.report.facts import range_text
-from layoutopt.report.schema import Report
 from layoutopt.report.units import size
 
 BYTES_TOLERANCE = 0.01
@@ -21,38 +19,8 @@ _COUNTED = {"transposes": 0.0, "casts": 0.0, "bytes_moved": BYTES_TOLERANCE}
 """The numbers that are limited from above, with their tolerances."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedUp:
-    """The speed-up that `min-speedup` limits.
-
-    Attributes:
-        value: the speed-up; None if there is none.
-        high: the upper end of its confidence interval; None if it is an estimate.
-        reason: the reason why there is no speed-up, or why it is not measured as requested; empty otherwise.
-    """
-
-    value: float | None
-    high: float | None = None
-    reason: str = ""
-
-    @classmethod
-    def of(cls, report: Report, *, is_measured: bool) -> "SpeedUp":
-        """The measured speed-up if it was requested and possible, at the sizes of the plan; else the estimated one."""
-        measurement, reason = report.measurement, ""
-        if is_measured and report.plan is not None:
-            if not report.changed:
-                return cls(1.0, 1.0)
-            if measurement is not None and measurement.sizes:
-                return cls(round(measurement.sizes[0].speed_up, 4), measurement.sizes[0].high)
-            reason = "nothing was rewritten" if measurement is None else measurement.reason
-        estimated = Numbers.of(report).speed_up
-        if estimated is None:
-            return cls(None, reason=report.reason or "the plan has no estimated time")
-        return cls(estimated, reason="LAYOUTOPT_NO_MEASURE is set" if reason == "off" else reason)
-
-
-def check_budgets(numbers: Numbers, speed_up: SpeedUp, budgets: Budgets) -> Iterator[Finding]:
-    """Errors for the budgets that a model exceeds, and warnings for those that could not be checked as requested."""
+def check_budgets(numbers: Numbers, budgets: Budgets) -> Iterator[Finding]:
+    """Errors for the budgets that a model exceeds, and a finding for one that cannot be checked."""
     for name in _COUNTED:
         count, limit = getattr(numbers, name), getattr(budgets, f"max_{name}")
         if limit is not None and count > limit:
@@ -61,27 +29,17 @@ def check_budgets(numbers: Numbers, speed_up: SpeedUp, budgets: Budgets) -> Iter
             if name == "bytes_moved":
                 text = f"{size(count)}, {size(count - limit)} above the budget of {size(limit)}"
             yield _error(f"max-{label.replace(' ', '-')}", f"{label}: {text}")
-    if budgets.min_speedup is not None:
-        yield from _check_speed_up(speed_up, budgets.min_speedup)
+    found, least = numbers.speed_up, budgets.min_speedup
+    if least is not None and found is None:
+        text = "min-speedup is not checked: the model is optimised already"
+        yield Finding(check="min-speedup", level="skipped", message=text)
+    elif least is not None and found is not None and found < least:
+        yield _error("min-speedup", f"estimated speed-up: {found:.4g}, the budget is {least:g}")
     most = budgets.max_size_growth
     if most is not None and numbers.constants_after > most * numbers.constants_before + SLACK:
         change = f"from {numbers.constants_before} to {numbers.constants_after} bytes"
         text = f"constants grow {numbers.size_growth:.4g} times, {change}, the budget is {most:g}"
         yield _error("max-size-growth", text)
-
-
-def _check_speed_up(found: SpeedUp, least: float) -> Iterator[Finding]:
-    check = "min-speedup"
-    if found.value is None:
-        yield Finding(check=check, level="skipped", message=f"{check} is not checked: {found.reason}")
-        return
-    if found.reason:
-        yield _warning(check, f"{check} is checked on the estimate, since the result was not measured: {found.reason}")
-    if found.high is None and found.value < least:
-        yield _error(check, f"estimated speed-up: {found.value:.4g}, the budget is {least:g}")
-    elif found.high is not None and found.high < least:
-        text = f"measured speed-up: {found.value:.4g}, at most {found.high:.4g}, the budget is {least:g}"
-        yield _error(check, text)
 
 
 def check_baseline(

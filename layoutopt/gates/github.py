@@ -1,14 +1,11 @@
-"""The results of `ci` for GitHub: annotations as workflow commands, and the step summary as Markdown."""
+"""The results of `ci` as annotations of GitHub: workflow commands."""
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from layoutopt.files import path_text
 from layoutopt.gates.report import Finding, GateReport, ModelResult
 from layoutopt.report.printable import printable
-
-_MARKDOWN = frozenset("\\`*_{}[]<>()#+!|~&@")
 
 
 def annotations(report: GateReport, root: Path) -> list[str]:
@@ -35,31 +32,3 @@ def _data(text: str) -> str:
 def _property(text: str) -> str:
     """The value of a property of a workflow command, with colons and commas escaped as well."""
     return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def summary(report: GateReport, rows: Sequence[Mapping[str, str]]) -> str:
-    """The step summary: a table of the models, then the failed checks and warnings.
-
-    Args:
-        report: the results.
-        rows: the rows of the table, by the titles of its columns.
-    """
-    header = list(dict.fromkeys(key for row in rows for key in row))
-    cells = ([markdown(row.get(key, "")) for key in header] for row in rows)
-    lines = [
-        f"### layoutopt ci: {markdown(report.target)}, runtime {markdown(report.runtime)}",
-        "",
-        *(f"| {' | '.join(each)} |" for each in (header, ["---"] * len(header), *cells)),
-        "",
-        *(
-            f"- **{markdown(model.model)}**: {each.level}: {markdown(each.message)}"
-            for model in report.models
-            for each in model.findings
-        ),
-    ]
-    return "\n".join([*lines, ""])
-
-
-def markdown(text: str) -> str:
-    """The text with the characters of Markdown and HTML as entities, and control characters replaced."""
-    return "".join(f"&#{ord(char)};" if char in _MARKDOWN else char for char in printable(text))

@@ -69,11 +69,8 @@ class ModelResult(PlannedModel):
     status: Status = Field(description="the outcome of all checks; `over budget` also if there is a regression as well")
     budgets: dict[str, float] = Field(default_factory=dict, description="by the key of the budget")
     numbers: Numbers | None = Field(default=None, description="null if the model could not be planned")
-    measured_speed_up: float | None = Field(default=None, description="null if it was not requested or not possible")
     baseline: Numbers | None = Field(default=None, description="null without a baseline, or if it has no such entry")
     is_compared: bool = Field(default=False, description="whether the model was looked up in a baseline")
-    is_rewritten: bool = Field(default=False, description="false if the original is the result")
-    reason: str = Field(default="", description="the reason why the model is unchanged")
     seconds: float = Field(default=0.0, description="wall time for the model")
     findings: list[Finding] = Field(default_factory=list)
 

@@ -54,7 +54,6 @@ def page_html(
     of_casts = {each.name: prices[each.tensor] for each in report.casts if each.tensor in prices}
     style = (_FOLDER / "page.css").read_text("utf-8")
     return _template().render(
-        mark=Markup(f'<meta name="generator" content="layoutopt {VERSION}">'),
         policy=_policy(scripts, style),
         scripts=[Markup(each) for each in scripts],
         style=Markup(style),
@@ -64,20 +63,12 @@ def page_html(
         is_plan=is_plan,
         model=PurePath(report.model).name,
         has_before=before is not None,
-        after_title=_after_title(before, report),
         legend=_legend(before, after),
         moving=Counter(kind for _, kind, _ in remaining),
         remaining=remaining,
         graphs=[each for each in (before, after) if each is not None],
         libraries=libraries(),
     )
-
-
-def _after_title(before: PageGraph | None, report: Report) -> str:
-    """The title of the planned graph."""
-    if before is None:
-        return "The model"
-    return "After planning" if report.changed else "The plan that was not used"
 
 
 # --- the data of the graphs --------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from layoutopt.ir.types import Op, Operands, Signature, Storage, TensorType, Val
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import boundary, expected_runs
-from layoutopt.passes.base import Note
 from layoutopt.planner import planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
@@ -108,16 +107,9 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel) -> 
 def growth_report(growth: Growth, size: int) -> GrowthReport:
     """The growth requests, the largest first; `size` is that of all constants of the result, in bytes."""
     rows = sorted(growth.requests, key=lambda each: each.nbytes, reverse=True)
-    found: dict[bool, list[GrowthRequestReport]] = {True: [], False: []}
-    for each in rows:
-        row = GrowthRequestReport(source=each.source, where=each.where, nbytes=each.nbytes, seconds=each.seconds)
-        found[each.is_accepted].append(row)
+    requests = [GrowthRequestReport.model_validate(each, from_attributes=True) for each in rows]
     return GrowthReport(
-        max_growth=growth.max_growth,
-        bytes_before=growth.source_bytes,
-        bytes_after=size,
-        accepted=found[True],
-        declined=found[False],
+        max_growth=growth.max_growth, bytes_before=growth.source_bytes, bytes_after=size, requests=requests
     )
 
 
@@ -262,14 +254,3 @@ def dim_reports(sizes: Sizes) -> list[DimReport]:
         DimReport(name=name, low=low, high=high, assumed=name in sizes.assumed, reason=sizes.reasons.get(name, ""))
         for name, (low, high) in sizes.ranges.items()
     ]
-
-
-def size_notes(sizes: Sizes) -> list[Note]:
-    """Notes on the inferred sizes, with the reason of each."""
-    notes = []
-    for name in sizes.assumed:
-        low, high = sizes.ranges[name]
-        size = str(low) if low == high else f"{low}:{high}"
-        reason = sizes.reasons.get(name, "its name and place")
-        notes.append(Note("sizes", name, f"planned for {size}, inferred from: {reason}; give it with --dim or dims"))
-    return notes

@@ -26,39 +26,28 @@ from layoutopt.verification.runs import run_failure
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """This machine and its onnxruntime.
+class Compatibility:
+    """The compatibility of a file with this machine.
 
     Attributes:
         onnxruntime: the installed version.
         block: channels per block of its blocked kernels on this machine; None if it has none.
-        target: the built-in target of the processor; empty if there is none.
+        target: the built-in target of the processor; None if there is none.
+        packed_for: channels per block for which the file was packed; None if the file does not declare it.
+        is_portable: whether machines with other blocks run a branch without them.
+        load_error: the error of loading it in onnxruntime; None if there is none.
+        run_error: the error of running it there; None if there is none.
+        usages: its operators with the element types of their inputs.
     """
 
     onnxruntime: str
     block: int | None
-    target: str
-
-
-@dataclass(frozen=True, slots=True)
-class Compatibility:
-    """The compatibility of a file with a machine.
-
-    Attributes:
-        machine: the machine.
-        packed: channels per block for which the file was packed; None if the file does not declare it.
-        is_portable: whether machines with other blocks run a branch without them.
-        usages: its operators with the element types of their inputs.
-        failure: the error of loading it in onnxruntime; empty if there is none.
-        run_failure: the error of running it there; empty if there is none.
-    """
-
-    machine: Machine
-    packed: int | None
+    target: str | None
+    packed_for: int | None
     is_portable: bool
+    load_error: str | None
+    run_error: str | None
     usages: tuple[Usage, ...]
-    failure: str
-    run_failure: str = ""
 
     @property
     def is_blocked(self) -> bool:
@@ -69,21 +58,19 @@ class Compatibility:
     def problems(self) -> dict[str, str]:
         """The reasons of incompatibility, the most severe first, each with a hint; empty for a compatible file."""
         found = {}
-        runtime, block = f"onnxruntime {self.machine.onnxruntime}", self.machine.block
-        again = "optimize the original on this machine"
-        if self.is_portable:
-            pass
-        elif self.is_blocked and self.packed is None:
+        runtime, again = f"onnxruntime {self.onnxruntime}", "optimize the original on this machine"
+        if self.is_blocked and not self.is_portable and self.packed_for is None:
             found["it has blocked kernels and does not declare how many channels a block has"] = again
-        elif self.is_blocked and self.packed is not None and self.packed != block:
-            found[block_mismatch(self.packed, block, runtime)] = again
+        elif self.is_blocked and not self.is_portable and self.packed_for != self.block:
+            assert self.packed_for is not None
+            found[block_mismatch(self.packed_for, self.block, runtime)] = again
         lacking = dict.fromkeys(op_name(each) for each in self.usages if each.support.status == "missing")
         if lacking:
             found[f"{runtime} cannot run {', '.join(lacking)}"] = "install a version that can"
-        if self.failure:
-            found[f"{runtime} cannot load it: {self.failure}"] = "export or optimize it again"
-        if self.run_failure:
-            found[f"{runtime} refuses it: {self.run_failure}"] = "export the model again"
+        if self.load_error:
+            found[f"{runtime} cannot load it: {self.load_error}"] = "export or optimize it again"
+        if self.run_error:
+            found[f"{runtime} refuses it: {self.run_error}"] = "export the model again"
         return found
 
 
@@ -91,15 +78,6 @@ def op_name(usage: Usage) -> str:
     """An operator with its element types, such as `Relu(float32)` or `my.domain::Op(float32, int64)`."""
     name = f"{usage.domain}::{usage.op_type}" if usage.domain else usage.op_type
     return f"{name}({', '.join(each or '-' for each in usage.inputs)})"
-
-
-def this_machine() -> Machine:
-    """This machine and its onnxruntime."""
-    try:
-        target = host_target()
-    except TargetError:
-        target = ""
-    return Machine(RUNTIME_VERSION, blocked_channels(), target)
 
 
 def check_model(path: Path, progress: Callable[[str], None] = lambda step: None) -> Compatibility:
@@ -117,10 +95,23 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     graph = inference.lift(model)  # raises an error for an invalid model, which could crash onnxruntime
     names = [node.name or "" for node in model.graph]
     branch = portable_block(names)
+    try:
+        target = host_target()
+    except TargetError:
+        target = None
     progress("asking onnxruntime for kernels")
     found = tuple(usages(model))
     progress("loading")
     failure = load_failure(path)
     progress("running")
     error = "" if failure else run_failure(path, model, SampleInputs.of(graph))
-    return Compatibility(this_machine(), branch or packed_block(names), branch is not None, found, failure, error)
+    return Compatibility(
+        onnxruntime=RUNTIME_VERSION,
+        block=blocked_channels(),
+        target=target,
+        packed_for=branch or packed_block(names),
+        is_portable=branch is not None,
+        load_error=failure or None,
+        run_error=error or None,
+        usages=found,
+    )

@@ -10,7 +10,6 @@ lower bound       2.80 ms                                 proven optimal for the
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 
 from layoutopt.report.schema import (
     DimReport,
@@ -40,7 +39,6 @@ TIME_IS_SPENT = "the processor time for timing kernels was spent"
 _MAX_FORMATS = 4  # formats
 _MIN_GROWTH = 1.1  # times as large
 _NEGLIGIBLE = 1e-4  # of the time of the original: smaller causes are not reported
-_STYLE = "text-align: left; padding: 0 1em 0 0"
 _LABEL_WIDTH = 20  # columns
 
 
@@ -83,7 +81,8 @@ def proof_text(plan: PlanReport) -> str:
 def size_facts(dims: Sequence[DimReport]) -> list[Fact]:
     """The sizes of symbolic dimensions; empty without any."""
     texts = (f"{each.name} {range_text(each.low, each.high)}{'?' if each.assumed else ''}" for each in dims)
-    hint = "? inferred; set it with --dim NAME=SIZE" if any(each.assumed for each in dims) else ""
+    inferred = "; ".join(f"{each.name}: {each.reason or 'its name and place'}" for each in dims if each.assumed)
+    hint = f"? inferred ({inferred}); set it with --dim NAME=SIZE" if inferred else ""
     return [Fact(label="sizes", value=", ".join(texts), detail=hint)] if dims else []
 
 
@@ -156,11 +155,6 @@ def _movement(report: Report) -> Iterator[Fact]:
         value=f"layout conversions {before.casts} -> {after.casts}, Transposes {before.transposes} -> {after.transposes}",
         detail=f"{after.weight_casts} conversions of weights at run time" if after.weight_casts else "",
     )
-    if runs[0] is not None and runs[1] is None:
-        detail = (
-            f"{size(runs[0].nbytes)}, executed by onnxruntime for the original; it does not run the result's kernels"
-        )
-        yield Fact(label="executed", value=f"{runs[0].count} -> ?", detail=detail, tone="absent")
 
 
 # --- the measurement ---------------------------------------------------------------------------------------
@@ -278,18 +272,13 @@ def _provenance(report: Report) -> Iterator[Fact]:
 
 
 def _growth(growth: GrowthReport | None) -> Iterator[Fact]:
-    """The growth of the constants and its gain; none if they grew by less than 10 % and no growth was declined."""
-    if growth is None or (growth.bytes_after <= _MIN_GROWTH * growth.bytes_before and not growth.declined):
+    """The growth of the constants; none if they grew by less than 10 % and no growth was declined."""
+    declined = [] if growth is None else [each for each in growth.requests if not each.is_accepted]
+    if growth is None or (growth.bytes_after <= _MIN_GROWTH * growth.bytes_before and not declined):
         return
-    parts = []
-    for verb, rows in (("saves", growth.accepted), ("declined:", growth.declined)):
-        if rows:
-            sources = ", ".join(dict.fromkeys(row.source for row in rows))
-            gain, nbytes = sum(row.seconds for row in rows), sum(row.nbytes for row in rows)
-            parts.append(f"{verb} {seconds(gain)} per run ({sources}, {size(nbytes)})")
-    parts += ["--config max-growth=X"] if growth.declined else []
-    value = f"{size(growth.bytes_before)} -> {size(growth.bytes_after)}"
-    yield Fact(label="constants", value=value, detail="  ".join(parts))
+    rest = f"{size(sum(each.nbytes for each in declined))}, {seconds(sum(each.seconds for each in declined))} per run"
+    detail = f"declined: {rest}; --config max-growth=X" if declined else ""
+    yield Fact(label="constants", value=f"{size(growth.bytes_before)} -> {size(growth.bytes_after)}", detail=detail)
 
 
 def _prices(found: PricesReport | None) -> Iterator[Fact]:
@@ -307,25 +296,8 @@ def _prices(found: PricesReport | None) -> Iterator[Fact]:
 
 def summary_text(report: Report) -> str:
     """The facts of the verdict and the summary as lines of text, below a title."""
-    rows = [f"{each.label:<{_LABEL_WIDTH}}{each.text}" for each in _summary(report)]
-    return "\n".join([_title(report), *rows])
-
-
-def summary_html(report: Report) -> str:
-    """The same as an HTML table; names of models and tensors are escaped."""
-    cells = [
-        f'<tr><th style="{_STYLE}">{escape(each.label)}</th><td style="{_STYLE}">{escape(each.text)}</td></tr>'
-        for each in _summary(report)
-    ]
-    return f"<table><caption>{escape(_title(report))}</caption>{''.join(cells)}</table>"
-
-
-def _summary(report: Report) -> list[Fact]:
-    return [each for each in report.facts if each.level != "detail"]
-
-
-def _title(report: Report) -> str:
-    return f"{report.model} for {report.target}, runtime {report.runtime}"
+    rows = [f"{each.label:<{_LABEL_WIDTH}}{each.text}" for each in report.facts if each.level != "detail"]
+    return "\n".join([f"{report.model} for {report.target}, runtime {report.runtime}", *rows])
 
 
 # --- warnings ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ New fields keep the schema version; a removed field or a changed meaning increme
     3    one system of prices: without the comparison of plans at two
     4    with the list of facts; the ops in which targets differ are a number
     5    without the numbers of ops in which targets agree and differ, and without preferred formats
-    6    without the list of ops that move bytes, which `ops` and `casts` mark
+    6    without the list of ops that move bytes, which `ops` and `casts` mark; one list of growth requests
 """
 
 from collections.abc import Sequence
@@ -243,6 +243,9 @@ class GrowthRequestReport(ReportModel):
     where: str = Field(description="the tensor or op")
     nbytes: int = Field(description="growth of the constants")
     seconds: float = Field(description="the estimated gain of one run of the model")
+    is_accepted: bool = Field(
+        description="whether it makes the file larger; if not, it has no gain or the file no room"
+    )
 
 
 class GrowthReport(ReportModel):
@@ -251,8 +254,7 @@ class GrowthReport(ReportModel):
     max_growth: float = Field(description="the largest accepted ratio, besides a slack of 1 MiB")
     bytes_before: int
     bytes_after: int
-    accepted: list[GrowthRequestReport] = Field(description="requests that make the file larger")
-    declined: list[GrowthRequestReport] = Field(description="requests without a gain, or beyond the budget")
+    requests: list[GrowthRequestReport] = Field(description="the largest first")
 
 
 class PassReport(ReportModel):

@@ -56,7 +56,11 @@ def test_a_model_that_was_optimised_has_no_plan_to_explain(cli: Cli, model: str)
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (("conv2",), 2, "error: conv2: there is no such tensor or node; near it are conv1, conv0"),
+        (
+            ("conv2",),
+            2,
+            "error: conv2: there is no such tensor or node when formats are planned; near it are conv1, conv0",
+        ),
         (("--target", "gpu-hopper,ascend-310"), 4, "a plan for several targets has no single price to explain"),
         (("--target", "nothing"), 4, "nothing"),
         (("--limit", "-1"), 2, "--limit"),

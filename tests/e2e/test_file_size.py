@@ -167,7 +167,7 @@ def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: st
     large = [array for array in constants(result.proto) if array.nbytes > 4096]
     growth = result.report.growth
     assert growth is not None or name == "dequantized"
-    if growth is None or not any(each.source == "winograd" for each in growth.accepted):
+    if growth is None or not any(each.source == "winograd" and each.is_accepted for each in growth.requests):
         assert {array.dtype.name for array in large} == {np.dtype(NARROW[name]).name}
         assert_small(result.proto, source, 1.0)
 

@@ -322,7 +322,7 @@ def test_the_step_of_the_action(tmp_path: Path, bin_folder: Path) -> None:
     assert code == 13, printed
     assert "::error file=the models/$(touch run) a.onnx,title=layoutopt max-transposes::" in printed
     assert (tmp_path / "OUTPUT").read_text() == "exit-code=13\n"
-    assert "### layoutopt ci" in (tmp_path / "STEP_SUMMARY").read_text()
+    assert "<pre>layoutopt ci" in (tmp_path / "STEP_SUMMARY").read_text()
     assert json.loads((tmp_path / "r.json").read_text())["models"][0]["status"] == "over budget"
     assert (tmp_path / "j.xml").exists() and not (tmp_path / "run").exists()
 

@@ -137,14 +137,10 @@ def test_the_command() -> None:
     (conv,) = [each for each in json.loads(output_of("Conv", "--json=-"))["operators"] if not each["domain"]]
     assert conv["family"] == "convolution" and conv["opsets"][:2] == [7, 11]
     assert "com.microsoft" in output_of("com.microsoft::gelu") and "its indices" in output_of("maxunpool")
-    assert {each["family"] for each in json.loads(output_of("--family", "pooling", "--json=-"))["operators"]} == {
-        "pooling"
-    }
 
 
-@pytest.mark.parametrize("arguments", [["no-such-operator"], ["--family", "no-such-family"]])
-def test_what_is_not_there(arguments: list[str]) -> None:
-    assert CliRunner().invoke(app, ["list", "ops", *arguments]).exit_code != 0
+def test_what_is_not_there() -> None:
+    assert CliRunner().invoke(app, ["list", "ops", "no-such-operator"]).exit_code != 0
 
 
 TARGET = "ascend-310"
@@ -193,7 +189,7 @@ def test_a_node_that_is_folded_has_no_choices() -> None:
         [scale] s = Add (v, v)
         y = Conv (x, s)
     }}"""
-    with pytest.raises(ArgumentError, match="scale: folded or fused into another op before planning"):
+    with pytest.raises(ArgumentError, match="scale: there is no such tensor or node when formats are planned"):
         explained(text_model(folded), "scale")
 
 

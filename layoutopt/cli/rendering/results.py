@@ -1,6 +1,5 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -9,21 +8,20 @@ from rich.text import Text
 from layoutopt.batch.task import Outcome
 from layoutopt.cli.rendering.terminal import (
     Document,
-    Row,
     documents_text,
+    fact_text,
     line,
     show,
     show_text,
     table,
     value_text,
-    verdict_text,
 )
 from layoutopt.files import path_text
-from layoutopt.gates.report import GateReport, Numbers
+from layoutopt.gates.report import GateReport
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.report.facts import proof_text, size_facts
-from layoutopt.report.schema import Fact, NoteReport, OpReport, Report
-from layoutopt.report.units import seconds, size
+from layoutopt.report.schema import Fact, OpReport, Report
+from layoutopt.report.units import seconds
 
 if TYPE_CHECKING:
     from layoutopt.explanation import Explanation
@@ -60,7 +58,7 @@ def print_summary(report: Report, written: WrittenFiles | None, names: str, *, i
         document = Document(title=report.model, aside=_aside(report), facts=report.facts, record=record)
         show_text(documents_text(document))
         return
-    parts = [verdict_text(each) for each in report.facts if each.level == "verdict"]
+    parts = [fact_text(each, " ({})") for each in report.facts if each.level == "verdict"]
     show(Text("  ").join([line((names or f"{report.model} (no model is written)", "bold")), *parts]))
     if report.plan is not None:
         hint = "" if report.model == "stdin" else f"; layoutopt explain {report.model} shows why conversions remain"
@@ -103,18 +101,10 @@ def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool
     record = {
         "ops": _ops(changes, show_all),
         "layout conversions": conversions if show_all else conversions[:_MAX_ROWS],
-        "notes": _notes(report.notes, show_all),
+        "notes": [each.model_dump() for each in report.notes[: None if show_all else _MAX_ROWS]],
     }
     note = "" if show_all else "--all lists each op."
     return Document(title=report.model, aside=_aside(report), facts=facts, record=record, note=note)
-
-
-def _notes(notes: Sequence[NoteReport], show_all: bool) -> list[Row]:
-    """The notes, or one row per pass and reason."""
-    if show_all:
-        return [each.model_dump() for each in notes]
-    counted = Counter((each.source, each.reason) for each in notes).most_common()
-    return [{"source": source, "notes": count, "reason": reason} for (source, reason), count in counted]
 
 
 def _ops(changes: Sequence[OpChange], show_all: bool) -> list[dict[str, Any]]:
@@ -197,38 +187,20 @@ def price_lines(found: "Explanation") -> dict[str, list[str]]:
 
 def gates_document(report: GateReport) -> Document:
     """The failed checks and warnings, and the table of the models."""
-    baseline = [f"baseline {report.baseline}{' written' if report.is_updated else ''}"] if report.baseline else []
-    if report.baseline_version not in ("", report.layoutopt_version) and not report.is_updated:
-        baseline.append(f"which layoutopt {report.baseline_version} wrote, this is {report.layoutopt_version}")
     errors = [f"{each.model}: {text}" for each in report.models for text in each.messages("error")]
     warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning", "skipped")]
-    aside = ", ".join([report.target, f"runtime {report.runtime}", *baseline])
-    record = {"errors": errors, "warnings": warnings, "models": gate_rows(report)}
-    return Document(title="layoutopt ci", aside=aside, record=record)
-
-
-def gate_rows(report: GateReport) -> list[Row]:
-    """One row per model; a number of the baseline that differs is in parentheses."""
     rows = []
     for each in report.models:
-        now, then = _numbers(each.numbers), _numbers(each.baseline)
-        if each.measured_speed_up is not None:
-            now["speed-up"], then["speed-up"] = f"{each.measured_speed_up:.2f}x measured", ""
-        texts = {
-            key: f"{text} ({then[key]})" if then.get(key) not in (None, "", text) else text for key, text in now.items()
-        }
-        rows.append({"model": each.model, "result": each.status, **texts})
-    return rows
-
-
-def _numbers(found: Numbers | None) -> dict[str, str]:
-    return (
-        {}
-        if found is None
-        else {
-            "layout changes": str(found.transposes + found.casts),
-            "bytes moved": size(found.bytes_moved),
-            "speed-up": "-" if found.speed_up is None else f"{found.speed_up:.2f}x estimated",
-            "growth": f"{found.size_growth:.2f}x",
-        }
-    )
+        row = {"model": each.model, "result": each.status}
+        if (found := each.numbers) is not None:
+            row |= {
+                "layout changes": found.transposes + found.casts,
+                "moved_bytes": found.bytes_moved,
+                "estimated speed-up": found.speed_up,
+                "growth of constants": found.size_growth,
+            }
+        rows.append(row)
+    written = "written" if report.is_updated else f"of layoutopt {report.baseline_version}"
+    baseline = f", baseline {report.baseline} {written}" if report.baseline else ""
+    record = {"errors": errors, "warnings": warnings, "models": rows}
+    return Document(title="layoutopt ci", aside=f"{report.target}, runtime {report.runtime}{baseline}", record=record)

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from threading import Lock, Timer
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -11,7 +10,6 @@ from layoutopt.cli.entry import print_error
 from layoutopt.cli.rendering.terminal import console
 from layoutopt.errors import LayoutoptError
 
-_DELAY = 1.0  # seconds
 _MAX_WARNINGS = 5  # repairs
 
 
@@ -21,36 +19,22 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
     def __init__(self, is_silent: bool = False) -> None:
         """Create the line; it shows nothing if `is_silent`."""
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        self._is_silent = is_silent or not sys.stderr.isatty()
-        self._display = Progress(*columns, console=console(sys.stderr), transient=True)
+        is_disabled = is_silent or not sys.stderr.isatty()
+        self._display = Progress(*columns, console=console(sys.stderr), transient=True, disable=is_disabled)
         self._task = self._display.add_task("starting", total=None)
-        self._timer = Timer(_DELAY, self._start)
-        self._timer.daemon = True
-        self._lock = Lock()
-        self._is_over = False
 
     def __call__(self, stage: str) -> None:
         """Show the name of the stage that begins."""
         self._display.update(self._task, description=stage)
 
     def __enter__(self) -> "ProgressLine":
-        """Start the timer after which the line appears."""
-        if not self._is_silent:
-            self._timer.start()
+        """Show the line."""
+        self._display.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         """Remove the line."""
-        self._timer.cancel()
-        with self._lock:
-            self._is_over = True
-            if self._display.live.is_started:
-                self._display.stop()
-
-    def _start(self) -> None:
-        with self._lock:
-            if not self._is_over:
-                self._display.start()
+        self._display.stop()
 
 
 def warn_of_repairs(repairs: Sequence[tuple[str, str]], model: str = "") -> None:

@@ -110,14 +110,9 @@ def table(rows: Sequence[Row], last: str = "") -> Table:
     return result
 
 
-def fact_text(fact: Fact) -> Text:
-    """The value of a fact in the colour of its tone, and its detail."""
-    return line((fact.value, _TONES[fact.tone]), (f"  {fact.detail}" if fact.detail else "", "dim"))
-
-
-def verdict_text(fact: Fact) -> Text:
-    """The same for a line of several facts."""
-    return line((fact.value, _TONES[fact.tone]), (f" ({fact.detail})" if fact.detail else "", "dim"))
+def fact_text(fact: Fact, detail: str = "  {}") -> Text:
+    """The value of a fact in the colour of its tone, and its detail in some form."""
+    return line((fact.value, _TONES[fact.tone]), (detail.format(fact.detail) if fact.detail else "", "dim"))
 
 
 def _label(key: str) -> str:
