@@ -6,7 +6,6 @@ Conv -> Transpose -> Relu             the same as Conv -> Relu -> Transpose, sin
 """
 
 from collections.abc import Collection, Sequence
-from heapq import heappop, heappush
 from typing import Annotated
 
 from pydantic import Field
@@ -73,7 +72,7 @@ def _epilogue(
     fractions: dict[Op, float] = {}
     found: dict[Op, float] = {}
     kernel_values, last = {result}, result
-    pending: list[tuple[tuple[int, ...], Op]] = []
+    pending: set[Op] = set()
 
     def accepts(op: Op) -> bool:
         y = op.outputs[0] if op.outputs else None
@@ -88,11 +87,11 @@ def _epilogue(
         readers = {use.op for use in graph.uses(last)}
         if not all(map(accepts, readers)):
             break  # `last` is written, so nothing behind it is part of the kernel
-        for op in readers - members - {op for _, op in pending}:
-            heappush(pending, (op.order, op))
+        pending |= readers - members
         if not pending:
             break
-        _, op = heappop(pending)
+        op = min(pending, key=lambda each: each.order)
+        pending.remove(op)
         members.add(op)
         if not isinstance(rule_of(op), View):
             fractions[op] = _remaining_fraction(op, kernel_values)

@@ -71,7 +71,6 @@ class BoundKernel:
             return is_layout_agnostic
         if self.kernel.strided:
             return self._supports_strides(formats)
-        formats = self.rule.kernel_formats(self.op, formats)
         return all(slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items())
 
     def _supports_strides(self, formats: Formats) -> bool:

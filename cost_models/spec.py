@@ -318,7 +318,7 @@ class TargetSpec(SpecModel):
         rate = self.rates.get(unit, {}).get(dtype.label, self.rates["vector"]["float32"])
         return rate.value
 
-    def numbers(self) -> Iterator[tuple[str, Sourced]]:
+    def numbers(self) -> Iterator[tuple[str, Sourced[Any]]]:
         """All numbers with their key paths."""
         queue: list[tuple[str, Any]] = [("", self)]
         while queue:

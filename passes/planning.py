@@ -9,7 +9,7 @@ from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.graph import Graph, storage_name
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import flags
-from layoutopt.ops.region_ops import port_storages, region_rule, regions_with_rule
+from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, least_moves, make_plan
 
@@ -103,7 +103,7 @@ def _stopped(plan: Plan, limit: float | None) -> str:
 
 
 def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] = ()) -> None:
-    """Set the signature of an op, and the storages of its outputs and of the boundary values of its bodies.
+    """Set the signature of an op, and the storages of its outputs.
 
     Args:
         graph: the graph of the op.
@@ -114,22 +114,10 @@ def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] =
     op.signature = signature
     for value, storage in zip(op.outputs, signature.outputs, strict=True):
         if value is not None and storage is not None:
-            _store(graph, value, storage, keeps_name=value in kept)
-    if region_rule(op) is None:
-        return
-    for port, storage in port_storages(op, signature).items():
-        body = op.bodies[port.body]
-        if port.slot.side == "in":
-            _store(body, body.inputs[port.slot.index], storage, keeps_name=False)
-        else:
-            body.output_storages[port.slot.index] = storage
-
-
-def _store(graph: Graph, value: Value, storage: Storage, *, keeps_name: bool) -> None:
-    value.storage = storage
-    name = storage_name(value, storage)
-    if name != value.name and not keeps_name:
-        graph.rename(value, graph.fresh_name(name))
+            value.storage = storage
+            name = storage_name(value, storage)
+            if name != value.name and value not in kept:
+                graph.rename(value, graph.fresh_name(name))
 
 
 class CheckGain(Pass):

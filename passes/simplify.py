@@ -9,7 +9,7 @@ from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
-from layoutopt.ops.region_ops import inline_region, region_rule
+from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
@@ -125,7 +125,7 @@ class FoldConstants(Pass):
             for each in graphs:  # it grows by the bodies of every graph
                 found |= self._inline_certain_bodies(each) | self._fold_shapes(each)
                 found |= self._fold(each, context) | self._sink(each)
-                graphs += (body for op in each.ops if region_rule(op) is not None for body in op.bodies.values())
+                graphs += (body for op in each.ops if boundary(op) is not None for body in op.bodies.values())
             if not found:
                 break
             if any(_is_unknown(value) for each in graphs for value in each.values):
@@ -134,9 +134,7 @@ class FoldConstants(Pass):
     def _inline_certain_bodies(self, graph: Graph) -> bool:
         """Replace ops by their bodies if these certainly run once. Returns whether it replaced an op."""
         found = False
-        while certain := [
-            (op, name) for op in graph.ops if (rule := region_rule(op)) and (name := rule.unconditional_body(op))
-        ]:
+        while certain := [(op, name) for op in graph.ops if (name := unconditional_region(op))]:
             for op, name in certain:
                 inline_region(graph, op, name)
             found = True
@@ -146,7 +144,7 @@ class FoldConstants(Pass):
         """Turn captured constants into constants of the bodies, sharing the elements. Returns whether there were any."""
         found = False
         for op in graph.ops:
-            captured = range(op.uncaptured_input_count, len(op.inputs)) if region_rule(op) is not None else ()
+            captured = range(op.uncaptured_input_count, len(op.inputs)) if boundary(op) is not None else ()
             constants = [
                 (index, value) for index in captured if (value := op.inputs[index]) is not None and value.is_constant
             ]

@@ -123,7 +123,7 @@ def _candidates(amounts: Array, rest: Array) -> Array:
 Group: TypeAlias = int | str
 """The index of a row of the target; for conversions and ops without a row, the name of their fraction of the bandwidth."""
 
-WITHOUT_ROW: Group = "kernel_efficiency"
+WITHOUT_ROW = "kernel_efficiency"
 _CONVERSIONS = (
     "plain_cast_efficiency",
     "blocked_cast_efficiency",
@@ -149,7 +149,8 @@ def group_measurements(
     rows = {id(kernel): number for number, kernel in enumerate(spec.kernel)}
     found = []
     for case in cases:
-        op, signature, group = case.op, case.op.signature, WITHOUT_ROW
+        op, signature = case.op, case.op.signature
+        group: Group = WITHOUT_ROW
         assert signature is not None
         if is_cast(op):
             x, source, target = op.inputs[0], signature.inputs[0], signature.outputs[0]

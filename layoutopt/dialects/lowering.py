@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from layoutopt.dialects.builder import OpBuilder, Packed, first_name, write_plain
+from layoutopt.dialects.builder import OpBuilder, Packed, first_name
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
@@ -28,7 +28,7 @@ from layoutopt.ops import (
     rule_of,
 )
 from layoutopt.ops.qdq import is_per_tensor
-from layoutopt.ops.region_ops import ControlFlow, region_rule, regions_with_rule
+from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
 # Separates data movement from an int8 DequantizeLinear, because onnxruntime 1.31 cannot load the two at its default
@@ -166,12 +166,9 @@ class _Lowering:
         inputs = tuple(value and self.values[value] for value in op.inputs)
         outputs = tuple(value and self.values[value] for value in op.outputs)
         rule = rule_of(op)
-        control = region_rule(op)
-        if control is not None:
-            self._lower_bodies(op, control, inputs, outputs)
-            return
         if not is_cast(op) and (rule is None or _is_unchanged(op, rule)):
-            self.target.add_op(op.copy(inputs, outputs))
+            bodies = {name: self.bodies.get(body, body) for name, body in op.bodies.items()}
+            self.target.add_op(op.copy(inputs, outputs, bodies=bodies))
             return
         op.signature = op.signature or canonical_signature(op)
         formats = rule.physical_formats(op) if rule is not None else _formats_of_cast(op)
@@ -184,23 +181,6 @@ class _Lowering:
         builder.prune()
         if not self._replace_by_input(op, builder):
             self.dialect.write(self.target, op, builder, outputs)
-
-    def _lower_bodies(
-        self, op: Op, rule: ControlFlow, inputs: Sequence[Value | None], outputs: Sequence[Value | None]
-    ) -> None:
-        """Write an op with lowered bodies."""
-        signature = op.signature or canonical_signature(op)
-        storages = {slot: storage for slot in op.slots() if (storage := signature[slot]) is not None}
-        formats = {slot: storage.format for slot, storage in storages.items()}
-        builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
-        results = tuple(value and Value(value.name, value.type) for value in outputs)
-        bodies = {name: self.bodies[body] for name, body in op.bodies.items()}
-        copy = op.copy(tuple(builder.declared_inputs()), results, name="", order=(), bodies=bodies)
-        builder.ops.append(copy)
-        for index, value in enumerate(copy.outputs):
-            if value is not None:
-                builder.set_output(index, value)
-        write_plain(self.target, op, builder, outputs)
 
     def _replace_by_input(self, op: Op, builder: OpBuilder) -> bool:
         """Replace the output of an op that was lowered to no op by its input, and return whether that was possible."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from layoutopt.errors import ArgumentError
 from layoutopt.explanation.conversions import alternative
 from layoutopt.explanation.plan_view import PlanView
-from layoutopt.explanation.remedies import reason_without_choice
+from layoutopt.explanation.remedies import AT_BOUNDARY, reason_without_choice
 from layoutopt.explanation.schema import ItemExplanation
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Value
@@ -72,38 +72,31 @@ def _tensor(view: PlanView, value: Value) -> tuple[int | None, Candidates, dict[
         return None, [], fields | {"note": reason if value.is_constant else "its rank is unknown"}
     writer = view.writers.get(tensor)
     candidates: Candidates = []
-    note = "an input: --pin gives it another format"
+    note = AT_BOUNDARY if view.body_of(value) else "an input: --pin gives it another format"
     if writer is not None:
         formats = view.formats_of(writer, tensor, is_read=False).values()
         candidates = [(value.format_text(format), options) for format, options in formats]
-        unit = view.units[writer]
-        reason = f": {reason_without_choice(view, unit)}" if isinstance(unit, Op) else ""
-        note = f"{view.label(writer)} produces one format only{reason}"
+        reason = reason_without_choice(view, view.units[writer])
+        note = f"{view.label(writer)} produces one format only: {reason}"
     fields |= {"body": view.body_of(value), "after": view.text(tensor, view.produced(tensor)), "note": note}
     return writer, candidates, fields | {"ops": view.participants(tensor, tensor, view.required(tensor))}
 
 
-def _op(view: PlanView, op: Op) -> tuple[int | None, Candidates, dict[str, Any]]:
+def _op(view: PlanView, op: Op) -> tuple[int, Candidates, dict[str, Any]]:
     """The number of an op, its candidates, and the fields of the explanation; the note is for no choice."""
-    number = view.number.get(op)
+    number = view.number[op]
     groups: dict[tuple[Key, ...], tuple[str, set[int]]] = {}
     values = [value for value in (*op.outputs, *op.inputs) if value is not None]
-    if number is None:
-        names = ", ".join(value.name for value in values)
-        note = f"the formats of its operands are chosen one by one: explain one of {names}"
-    else:
-        signatures = view.formulation.signatures[op]
-        for position, option in enumerate(view.problem.ops[number]):
-            text = _signature_text(op, signatures[position])
-            groups.setdefault(view.keys_of(option), (text, set()))[1].add(position)
-        note = f"it has one signature only: {reason_without_choice(view, op)}"
+    for position, option in enumerate(view.problem.ops[number]):
+        text = _signature_text(op, view.formulation.signatures[op][position])
+        groups.setdefault(view.keys_of(option), (text, set()))[1].add(position)
     fields = {
         "kind": op.kind,
         "name": op.name or first_output(op),
         "body": view.body_of(values[0]),
         "before": _signature_text(op, canonical_signature(op)),
         "after": _signature_text(op, view.plan.signatures[op]),
-        "note": note,
+        "note": f"it has one signature only: {reason_without_choice(view, op)}",
     }
     return number, list(groups.values()), fields
 

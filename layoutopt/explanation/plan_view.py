@@ -16,7 +16,6 @@ from layoutopt.ops import View, rule_of
 from layoutopt.planner import GRAPH_OUTPUT, FormulatedPlan, Option, PlanRequest, Repricer
 from layoutopt.planner.problem import connected
 from layoutopt.planner.propagation import Key, storage_key
-from layoutopt.planner.region_tree import Unit
 from layoutopt.report.builder import first_output, located_ops, physical_bytes
 
 
@@ -71,7 +70,7 @@ class PlanView:
     Attributes:
         plan: the plan.
         seconds: the estimated time of the plan.
-        units: the ops and boundary values, by number.
+        units: the ops, by number.
         values: the tensors, by number.
         writers: the number of the op that produces a tensor; no entry for graph inputs.
     """
@@ -83,7 +82,7 @@ class PlanView:
         self.problem = self.formulation.problem
         self.choice = found.choice
         self._limits = found.limits
-        self.units: Sequence[Unit] = self.formulation.tree.units
+        self.units: Sequence[Op] = self.formulation.tree.ops
         self.number = {unit: number for number, unit in enumerate(self.units)}
         self.values: list[Value] = list(self.formulation.index)
         self.writers: dict[int, int] = {}
@@ -158,7 +157,7 @@ class PlanView:
         while tensor in self.writers and (rule := self._view_rule(self.writers[tensor])) is not None:
             op, unit = self.writers[tensor], self.units[self.writers[tensor]]
             source = unit.inputs[0]
-            if not isinstance(unit, Op) or source is None or source not in self.formulation.index:
+            if source is None or source not in self.formulation.index:
                 break
             views.insert(0, op)
             found = None if found is None else rule.input_format(unit, found)
@@ -178,8 +177,7 @@ class PlanView:
         return tuple(self.key(tensor, state) for tensor, state in (*option.operand_states, *option.result_states))
 
     def _view_rule(self, op: int) -> View | None:
-        unit = self.units[op]
-        rule = rule_of(unit) if isinstance(unit, Op) else None
+        rule = rule_of(self.units[op])
         return rule if isinstance(rule, View) and len(self.problem.ops[op]) > 1 else None
 
     def formats_of(self, op: int, tensor: int, *, is_read: bool) -> dict[Key, tuple[Format, frozenset[int]]]:
@@ -196,7 +194,8 @@ class PlanView:
         """The op that reads or produces a tensor in a state; the graph for `GRAPH_OUTPUT`, graph inputs and constants."""
         value, text = self.values[tensor], self.text(tensor, state)
         if op is None or op == GRAPH_OUTPUT:
-            kind = "graph output" if op == GRAPH_OUTPUT else "constant" if value.is_constant else "graph input"
+            scope = "body" if self.body_of(value) else "graph"
+            kind = f"{scope} output" if op == GRAPH_OUTPUT else "constant" if value.is_constant else f"{scope} input"
             return Participant(side=side, kind=kind, name=value.name, format=text, candidates=(text,))
         candidates = self.formats_of(op, tensor, is_read=side == "to").values()
         texts = tuple(value.format_text(format) for format, _ in candidates)
@@ -208,15 +207,12 @@ class PlanView:
         return (producer, *(self.participant("to", op, tensor, state) for op, state in readers))
 
     def kind(self, op: int) -> str:
-        """The type of an op; for a boundary value, that of the op with the bodies."""
-        unit = self.units[op]
-        return unit.kind if isinstance(unit, Op) else f"boundary of {unit.op.kind}"
+        """The type of an op."""
+        return self.units[op].kind
 
     def name(self, op: int) -> str:
         """The name of an op, or of its first output if it has none."""
-        unit = self.units[op]
-        op_of_unit = unit if isinstance(unit, Op) else unit.op
-        return op_of_unit.name or first_output(op_of_unit)
+        return self.units[op].name or first_output(self.units[op])
 
     def label(self, op: int) -> str:
         """An op with its type and name."""
@@ -224,5 +220,5 @@ class PlanView:
 
     def body_of(self, value: Value) -> str:
         """The path of the body that a tensor is in: names of the enclosing ops and attributes; empty in the main graph."""
-        owner = self.formulation.tree.graph_of_value[value]
+        owner = self.formulation.tree.graph_of[value]
         return next((located.body for located in located_ops(self.graph) if located.graph is owner), "")

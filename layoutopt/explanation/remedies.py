@@ -12,11 +12,12 @@ from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.schema import Remedy
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot
-from layoutopt.ops import Inapplicable, rule_of
+from layoutopt.ops import OPS_WITHOUT_RULE, Inapplicable, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.report.units import seconds
 
+AT_BOUNDARY = OPS_WITHOUT_RULE["If"]
 _MAX_READERS = 4  # that are priced one by one
 
 Obstacle: TypeAlias = tuple[str, str, ProblemEdit]
@@ -42,7 +43,9 @@ def _of_readers(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
     given = value.format_text(source)
     for op, required in cast.readers:
         needed, edit = view.text(tensor, required), ProblemEdit(free_reads=frozenset({(op, tensor)}))
-        if op == GRAPH_OUTPUT:
+        if op == GRAPH_OUTPUT and view.body_of(value):
+            yield f"a result {value.name} of a body in {given}", AT_BOUNDARY, edit
+        elif op == GRAPH_OUTPUT:
             what = f"an output {value.name} in {given}: --pin {value.name}={given}"
             yield what, f"the model returns it in {needed}", edit
         elif reason := refusal_of(view, op, tensor, source, is_read=True):
@@ -56,6 +59,9 @@ def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
     edit = ProblemEdit(free_results=frozenset({cast.tensor}))
     given = view.text(tensor, view.produced(tensor))
     needed = "a format with these bytes" if base.format is None else value.format_text(base.format)
+    if tensor not in view.writers and view.body_of(value):
+        yield f"an input {value.name} of a body in {needed}", AT_BOUNDARY, edit
+        return
     if tensor not in view.writers:
         pin = "" if base.format is None else f": --pin {value.name}={needed}"
         yield f"an input {value.name} in {needed}{pin}", f"callers pass it in {given}", edit
@@ -86,8 +92,6 @@ def refusal_of(view: PlanView, op: int, tensor: int, format: Format, *, is_read:
         least = min(view.problem.ops[op][option].price for option in has[key][1])
         extra = least - view.option(op).price
         return f"with {text} it is estimated {seconds(extra)} slower" if extra > 0 else ""
-    if not isinstance(unit, Op):
-        return f"the boundary of its bodies has no format with the bytes of {text}"
     if reason := reason_without_signature(unit):
         return reason
     notes = view.plan.notes.get(unit)

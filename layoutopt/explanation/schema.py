@@ -17,7 +17,7 @@ class Participant(ReportModel):
     """An op, a graph input or a graph output that produces or reads a tensor, with its format there."""
 
     side: Side = Field(description="`from`: it produces the bytes; `to`: it reads the tensor")
-    kind: str = Field(description="op type, or one of: graph input, graph output, constant, boundary of an op type")
+    kind: str = Field(description="op type, or one of: graph or body input, graph or body output, constant")
     name: str
     format: str = Field(description="the storage that it produces or reads in the plan")
     candidates: tuple[str, ...] = Field(description="formats of the tensor that it may choose; one if it has no choice")

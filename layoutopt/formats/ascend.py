@@ -10,7 +10,7 @@ mindspore/ccsrc/common/trans.cc (NchwFracZTransWithGroups, NchwToFracZc04, NchwT
 
 from dataclasses import dataclass
 from math import gcd, lcm, prod
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,6 @@ Extents = tuple[int, int, int, int]
 
 N0 = 16
 """Output channels of a fractal."""
-
-
-class FilterLayout(Protocol):
-    """The offsets of the elements of a filter (N, C, H, W) in memory that is zero elsewhere."""
-
-    def physical_shape(self, shape: Extents) -> tuple[int, ...]:
-        """The shape of the memory."""
-
-    def offsets(self, shape: Extents) -> Index:
-        """The offset of every element as an array of the logical shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ class GroupedFractalZ:
         n, c = self._channels_per_group(shape)
         gathered = self.groups_per_fractal(shape)
         _, columns, _, _ = self.physical_shape(shape)
-        output, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
+        output, channel, row, column = _coordinates(shape)
         group = output // n
         outputs, channels = group % gathered * n + output % n, group % gathered * c + channel
         block = group // gathered * -(-gathered * c // self.c0) + channels // self.c0
@@ -90,19 +80,16 @@ class FractalZC04:
 
     def physical_shape(self, shape: Extents) -> tuple[int, ...]:
         """(ceil(4 * H * W / C0), N1, 16, C0)."""
-        self._check(shape)
+        if shape[1] > 4:
+            raise FormatError(f"{shape[1]} input channels", where="FRACTAL_Z_C04", hint="it is for at most 4")
         return -(-4 * shape[2] * shape[3] // self.c0), -(-shape[0] // N0), N0, self.c0
 
     def offsets(self, shape: Extents) -> Index:
         """Channel, then column, then row, from the innermost outwards: the four channels of a pixel are contiguous."""
         _, columns, _, _ = self.physical_shape(shape)
-        output, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
+        output, channel, row, column = _coordinates(shape)
         element = (row * shape[3] + column) * 4 + channel
         return np.asarray((element // self.c0 * columns * N0 + output) * self.c0 + element % self.c0, np.int64)
-
-    def _check(self, shape: Extents) -> None:
-        if shape[1] > 4:
-            raise FormatError(f"{shape[1]} input channels", where="FRACTAL_Z_C04", hint="it is for at most 4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +109,18 @@ class C1HWNCoC0:
 
     def offsets(self, shape: Extents) -> Index:
         """Channel c is on the diagonal of square c // C0."""
-        multiple, channel, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
+        multiple, channel, row, column = _coordinates(shape)
         square = ((channel // self.c0 * shape[2] + row) * shape[3] + column) * shape[0] + multiple
         return np.asarray(square * self.c0**2 + channel % self.c0 * (self.c0 + 1), np.int64)
+
+
+FilterLayout: TypeAlias = GroupedFractalZ | FractalZC04 | C1HWNCoC0
+"""Offsets of the elements of a filter (N, C, H, W) in memory that is zero elsewhere."""
+
+
+def _coordinates(shape: Extents) -> tuple[Index, ...]:
+    """The indices of each axis, which broadcast to the shape."""
+    return np.ix_(*map(np.arange, shape))
 
 
 def pack_filter(array: Array, layout: FilterLayout) -> Array:

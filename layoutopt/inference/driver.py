@@ -16,9 +16,8 @@ Data propagation, in the sense of ONNX, is the inference of the elements of smal
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial, reduce
 from math import prod
 from types import MappingProxyType
 
@@ -36,6 +35,7 @@ from layoutopt.inference.op_inference import (
     merged_type,
     small_array,
     without_names,
+    without_shape,
 )
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
@@ -43,124 +43,11 @@ from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.onnx_io.messages import display_name
 from layoutopt.onnx_io.schema import model_error
 from layoutopt.onnx_io.vocabulary import DimNames
-from layoutopt.ops.region_ops import BoundaryValue, ControlFlow, RegionPort, operand, region_rule
+from layoutopt.ops.region_ops import Link, boundary, trip_count
 from layoutopt.ops.shape_functions import MAX_ELEMENTS, Elements, Node, Operand, array_of, as_elements
 
 _LOCAL = re.compile(rf"{re.escape(UNKNOWN)}\d+")  # a dimension of unknown size; those of inputs have other names
 _COUNTERS = (TensorType(DType.INT64, ()), TensorType(DType.BOOL, ()))  # the first inputs of the body of a Loop
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """The boundary of the bodies of an op.
-
-    Attributes:
-        op: the op.
-        rule: its rule.
-        type_of: returns the inferred type of a value.
-        declared: the declared types of values.
-        names: the source of names for unknown dimensions.
-        known: the names of the inputs' dimensions.
-    """
-
-    op: Op
-    rule: ControlFlow
-    type_of: Callable[[Value], ValueType]
-    declared: Mapping[Value, ValueType]
-    names: DimNames
-    known: Set[str]
-
-    def body_input_types(self) -> dict[Value, ValueType]:
-        """The initial types of the inputs of bodies, without captured values."""
-        found: dict[Value, ValueType] = {}
-        for boundary_value in self.rule.boundary_values(self.op):
-            given = next((self._inner_type(each) for each in boundary_value.sources if not each.body), UNTYPED)
-            for port in boundary_value.targets:
-                value = operand(self.op, port) if port.body else None
-                if value is not None and not self._is_captured(port):
-                    declared = self.declared.get(value, UNTYPED)
-                    where = display_name(self.op)
-                    found[value] = merged_type(as_inferred(given), declared, self.names, self.known, where)
-                    if not boundary_value.sources and found[value] == UNTYPED:
-                        found[value] = _COUNTERS[port.slot.index]
-        return found
-
-    def widened_states(self, assumed: Mapping[Value, ValueType]) -> dict[Value, ValueType]:
-        """The widened types of the loop states that the body does not preserve."""
-        found: dict[Value, ValueType] = {}
-        for boundary_value, value in self._states():
-            after = next(self._inner_type(each) for each in boundary_value.sources if each.body)
-            type = assumed[value]
-            wider = self._common(type, after)
-            if isinstance(type, TensorType) and isinstance(wider, TensorType) and not _covers(type, wider):
-                found[value] = wider
-        return found
-
-    def without_shapes(self, assumed: Mapping[Value, ValueType]) -> dict[Value, ValueType]:
-        """The types of the loop states without shapes."""
-        states = {value: assumed[value] for _, value in self._states()}
-        return {value: TensorType(type.dtype, None) for value, type in states.items() if isinstance(type, TensorType)}
-
-    def _states(self) -> Iterator[tuple[BoundaryValue, Value]]:
-        """The inputs of bodies that contain the state of a loop, each with its boundary value."""
-        for boundary_value in self.rule.boundary_values(self.op):
-            if boundary_value.is_loop_state:
-                states = (operand(self.op, each) for each in boundary_value.targets if each.body)
-                yield from ((boundary_value, value) for value in states if value is not None)
-
-    def output_types(self) -> dict[Value, ValueType]:
-        """The types of the op's outputs. A loop may have no iteration, so the initial state is among the possible results."""
-        found: dict[Value, ValueType] = {}
-        for boundary_value in self.rule.boundary_values(self.op):
-            given = [(each, self._inner_type(each)) for each in boundary_value.sources]
-            outside = {dim for each, type in given if not each.body for dim in shape_of(type) or ()}
-            for port in boundary_value.targets:
-                value = operand(self.op, port) if not port.body else None
-                if value is not None and given:
-                    common = given[0][1]
-                    for _, other in given[1:]:
-                        common = self._common(common, other)
-                    found[value] = self._outer_type(common, port, outside)
-        return found
-
-    def _is_captured(self, port: RegionPort) -> bool:
-        return port.slot.index >= len(self.op.bodies[port.body].inputs) - self.op.captured
-
-    def _inner_type(self, port: RegionPort) -> ValueType:
-        """The type of an operand without the scan axes, which the body's operand lacks."""
-        value = operand(self.op, port)
-        type = UNTYPED if value is None else self.type_of(value)
-        if not isinstance(type, TensorType) or type.shape is None or not port.scan_axes:
-            return type
-        return TensorType(type.dtype, tuple(dim for axis, dim in enumerate(type.shape) if axis not in port.scan_axes))
-
-    def _common(self, one: ValueType, other: ValueType) -> ValueType:
-        """The most precise type that covers two types.
-
-        Raises:
-            ModelError: the element types differ.
-        """
-        if not isinstance(one, TensorType) or not isinstance(other, TensorType):
-            return one if one == other else UNTYPED
-        if one.dtype is not other.dtype:
-            what = f"mismatched tensor element type: {one.dtype} vs {other.dtype}"
-            raise ModelError(what, where=display_name(self.op), hint=HINT)
-        if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
-            return TensorType(one.dtype, None)
-        pairs = zip(one.shape, other.shape, strict=True)
-        return TensorType(one.dtype, tuple(a if a == b else self.names.fresh() for a, b in pairs))
-
-    def _outer_type(self, inner: ValueType, port: RegionPort, outside: set[Dim]) -> ValueType:
-        """The type outside of a body of a result of type `inner`. Extents that are defined only in the body get new names."""
-        if not isinstance(inner, TensorType):
-            return UNTYPED if port.scan_axes else inner
-        if inner.shape is None:
-            return inner
-        dims = [dim if dim in outside or _precision(dim) else self.names.fresh() for dim in inner.shape]
-        for axis in port.scan_axes:
-            count = self.rule.trip_count(self.op, lambda value: shape_of(self.type_of(value)))
-            dims.insert(axis, self.names.fresh() if count is None else count)
-        return TensorType(inner.dtype, tuple(dims))
 
 
 def names_of(values: Iterable[Value]) -> frozenset[str]:
@@ -296,9 +183,9 @@ class Inference:
 
     def _walk(self, graph: Graph) -> None:
         for op in graph.ops:
-            rule = region_rule(op)
-            if rule is not None:
-                self._enter_bodies(op, rule)
+            links = boundary(op)
+            if links is not None:
+                self._enter_bodies(op, links)
             elif op.bodies:
                 self._walk_bodies(op)
             else:
@@ -364,30 +251,100 @@ class Inference:
             formals = body.inputs[len(body.inputs) - op.captured :]
             self._aliases.update(zip(formals, op.inputs[op.uncaptured_input_count :], strict=True))
 
-    def _enter_bodies(self, op: Op, rule: ControlFlow) -> None:
+    def _enter_bodies(self, op: Op, links: Sequence[Link]) -> None:
         """Infer the bodies of an op, and again with wider types of the loop states until the bodies preserve them.
 
         This is a fixed-point iteration: an initial type that an iteration preserves holds in all iterations.
         """
         self._capture(op)
-        boundary = Boundary(op, rule, self.type_of, self._declared, self._names, self._known)
-        assumed = boundary.body_input_types()
+        assumed = self._body_input_types(op, links)
+        states = [link for link in links if link.is_state]
         for attempt in range(_MAX_ATTEMPTS + 1):
             if attempt == _MAX_ATTEMPTS or self._visits > _MAX_VISITS:
-                assumed |= boundary.without_shapes(assumed)
+                assumed |= {value: without_shape(assumed[value]) for link in states for value in link.inputs}
             self._visits += 1
             for value, type in assumed.items():
                 self._set(value, type)
             for body in op.bodies.values():
                 self._walk(body)
-            wider = boundary.widened_states(assumed)
+            wider = self._widened_states(op, states, assumed)
             if not wider:
                 break
             assumed |= wider
-        outputs = boundary.output_types()
+        outputs = {link.output: self._output_type(op, link) for link in links if link.output is not None}
         self._set_types(
             op, [None if value is None else as_inferred(outputs.get(value, UNTYPED)) for value in op.outputs]
         )
+
+    def _body_input_types(self, op: Op, links: Sequence[Link]) -> dict[Value, ValueType]:
+        """The initial types of the inputs of bodies, without captured values."""
+        found: dict[Value, ValueType] = {}
+        for number, link in enumerate(links):
+            given = UNTYPED if link.operand is None else self._inner_type(link, link.operand)
+            for value in link.inputs:
+                if value in self._aliases:
+                    continue
+                declared, where = self._declared.get(value, UNTYPED), display_name(op)
+                found[value] = merged_type(as_inferred(given), declared, self._names, self._known, where)
+                if link.operand is None and found[value] == UNTYPED:
+                    found[value] = _COUNTERS[number]
+        return found
+
+    def _widened_states(
+        self, op: Op, states: Sequence[Link], assumed: Mapping[Value, ValueType]
+    ) -> dict[Value, ValueType]:
+        """The widened types of the loop states that the body does not preserve."""
+        found: dict[Value, ValueType] = {}
+        for link in states:
+            (value,), (result,) = link.inputs, link.results
+            type = assumed[value]
+            wider = self._common(op, type, self.type_of(result))
+            if isinstance(type, TensorType) and isinstance(wider, TensorType) and not _covers(type, wider):
+                found[value] = wider
+        return found
+
+    def _output_type(self, op: Op, link: Link) -> ValueType:
+        """The type of an output. A loop may have no iteration, so the initial state is among the possible results.
+
+        Extents that are defined only in the body get new names.
+        """
+        operands = () if link.operand is None else (link.operand,)
+        types = [self.type_of(each) for each in (*operands, *link.results)]
+        common = reduce(partial(self._common, op), types)
+        if not isinstance(common, TensorType):
+            return common if link.scan_axis is None else UNTYPED
+        if common.shape is None:
+            return common
+        outside = {dim for each in operands for dim in shape_of(self.type_of(each)) or ()}
+        dims = [dim if dim in outside or _precision(dim) else self._names.fresh() for dim in common.shape]
+        if link.scan_axis is not None:
+            count = trip_count(op, lambda value: shape_of(self.type_of(value)))
+            dims.insert(link.scan_axis % (len(dims) + 1), self._names.fresh() if count is None else count)
+        return TensorType(common.dtype, tuple(dims))
+
+    def _inner_type(self, link: Link, value: Value) -> ValueType:
+        """The type of an operand without the scan axis, which the body's operand lacks."""
+        type = self.type_of(value)
+        shape = shape_of(type)
+        if not isinstance(type, TensorType) or shape is None:
+            return type
+        return TensorType(type.dtype, link.without_scan_axis(shape))
+
+    def _common(self, op: Op, one: ValueType, other: ValueType) -> ValueType:
+        """The most precise type that covers two types.
+
+        Raises:
+            ModelError: the element types differ.
+        """
+        if not isinstance(one, TensorType) or not isinstance(other, TensorType):
+            return one if one == other else UNTYPED
+        if one.dtype is not other.dtype:
+            what = f"mismatched tensor element type: {one.dtype} vs {other.dtype}"
+            raise ModelError(what, where=display_name(op), hint=HINT)
+        if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+            return TensorType(one.dtype, None)
+        pairs = zip(one.shape, other.shape, strict=True)
+        return TensorType(one.dtype, tuple(a if a == b else self._names.fresh() for a, b in pairs))
 
     def _walk_bodies(self, op: Op) -> None:
         """Infer the bodies of an op without a region rule, such as SequenceMap, whose results have their declared types."""

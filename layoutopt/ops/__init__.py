@@ -7,7 +7,6 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     feature_maps,
     matrix_product,
     normalization,
-    rearrangement,
     region_ops,
     sequences,
 )

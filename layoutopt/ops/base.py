@@ -264,13 +264,6 @@ class LayoutRule:
         count, slot = self.operations
         return count * sum(map(volume_of, op.outputs if slot is None else [op.operand(slot)]))
 
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """The formats with each one replaced by the equivalent format that targets list, if there is one.
-
-        The kernel computes the same bytes from operands in either of them.
-        """
-        return formats
-
     def modes(self, op: Op, formats: OperandFormats) -> "ContractionModes | None":
         """The modes of a contraction with its operands in these formats; None where no kernel could read them."""
         return None

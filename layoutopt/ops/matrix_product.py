@@ -6,9 +6,6 @@
 Each operand has a format of its own, and every order of digits is legal; the target declares which of them its kernels read
 and write by strides (`interfaces.contraction_modes`). Blocked formats are those of matrix units (FRACTAL_NZ); padding of K has
 to be zero, because K is summed over.
-
-Axes outside of the matrices may be in any order that is the same in all operands: interleaved windows of rows are rows of one
-large matrix if b has no batches (`collapsed_batch`).
 """
 
 from collections.abc import Mapping
@@ -18,16 +15,14 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, state_of
 from layoutopt.ops.contraction import (
     A,
     B,
-    CollapsedBatch,
     ContractionModes,
     aligned_format,
-    collapse_batch,
     modes_of,
 )
 from layoutopt.ops.convolution import ConstantWeight, MixedAxes, padding_after_activation
@@ -43,12 +38,9 @@ from layoutopt.ops.signatures import (
     States,
     X,
     Y,
-    chosen_signature,
     estimated_extent,
     format_text,
-    is_canonical,
     present,
-    present_type,
     rank_of,
     shape_of,
     signature_of,
@@ -105,15 +97,10 @@ def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
 
 
 class MatrixProduct(ConstantWeight, ProductOfTwo):
-    """A batch of matrix products, whose constant b absorbs affine maps. Each operand has a format of its own.
-
-    Attributes:
-        may_collapse: whether the op on arrays with collapsed batches is the same op.
-    """
+    """A batch of matrix products, whose constant b absorbs affine maps. Each operand has a format of its own."""
 
     formats = "a format for each operand, in any order of any digits"
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis")
-    may_collapse: ClassVar[bool] = True
 
     @override
     def inapplicability(self, op: Op) -> str:
@@ -190,30 +177,6 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
             return None
         return modes_of(axes, formats, {slot: shape_of(op.operand(slot)) for slot in axes})
 
-    def kernel_formats(self, op: Op, formats: OperandFormats) -> OperandFormats:
-        """The formats with collapsed axes in logical order."""
-        collapsed = self._collapsed(op, formats)
-        return {**formats, **collapsed.formats} if collapsed is not None and collapsed.has_uniform_batch else formats
-
-    def _collapsed(self, op: Op, formats: OperandFormats) -> CollapsedBatch | None:
-        """The product without its batches, and without its rows if b is one matrix; None if these are not outermost."""
-        axes = self.iteration_axes(op)
-        if not self.may_collapse or isinstance(axes, Inapplicable):
-            return None
-        shapes = {slot: shape_of(op.operand(slot)) for slot in axes}
-        batches = range(len(axes[Y]) - 2)
-        if all(dim == 1 for dim in shapes[B][:-2]):
-            collapsed = collapse_batch(axes, formats, shapes, range(len(axes[Y]) - 1))
-            if collapsed is not None:
-                return collapsed
-        return collapse_batch(axes, formats, shapes, batches)
-
-    def is_one_op(self, op: Op, signature: Signature) -> bool:
-        """Whether the matrices are canonical after batches are collapsed."""
-        known = {slot: storage.format for slot in op.slots() if (storage := signature[slot]) is not None}
-        collapsed = self._collapsed(op, known)
-        return collapsed is not None and all(format.is_canonical for format in collapsed.formats.values())
-
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The transfer of rows and columns; padding of K is summed, so it must be finite and multiplied by zeros."""
         if any(inputs[2:]):
@@ -229,34 +192,12 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
             return None
         return super().result_padding(op, signature, inputs) if outside else ZERO
 
-    def lower(self, op: Op, build: Builder) -> None:
-        """The same op on the collapsed arrays, or the canonical op on padded matrices."""
-        signature = chosen_signature(op)
-        if self.is_one_op(op, signature) and not is_canonical(signature):
-            self._lower_collapsed(op, build)
-        else:
-            super().lower(op, build)
-
-    def _lower_collapsed(self, op: Op, build: Builder) -> None:
-        """The product of the physical arrays, with extents of 1 where an operand lacks a collapsed axis."""
-        formats = {slot: build.format(slot) for slot in (A, B, Y)}
-        collapsed, axes, target = self._collapsed(op, formats), self.axes(op), present_type(build.output_type(0))
-        assert collapsed is not None
-        operands: list[Value | None] = []
-        for slot in (A, B):
-            shape = collapsed.shape(axes[slot], shape_of(op.operand(slot)))
-            operands.append(build.reshape(present(build.input(slot.index)), shape))
-        type = TensorType(target.dtype, collapsed.shape(axes[Y], op.y.dims))
-        (result,) = build.op("MatMul", operands, [type], op.attributes)
-        build.set_output(0, result)
-
 
 class BiasedMatrixProduct(MatrixProduct):
     """One product with a bias, and perhaps an activation. Its b and bias absorb affine maps."""
 
     ops = ("Gemm",)
     padding = PaddingTransfer(ZERO, ANY, ANY, "zero for the summed axis; that of the bias where it broadcasts")
-    may_collapse = False  # it accepts matrices only, and its bias may have rows
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The last axis of a, if alpha and beta are 1."""
@@ -308,7 +249,7 @@ add_rule(BiasedMatrixProduct())
 #
 # Attributes stay as they are, so only canonical matrices are the same op. TransposeMatMul is an older name of FusedMatMul.
 _FUSED = ("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
-add_rule(MatrixProduct(*_FUSED, has_bias=False, is_linear=False, may_collapse=False))
+add_rule(MatrixProduct(*_FUSED, has_bias=False, is_linear=False))
 add_rule(BiasedMatrixProduct("com.microsoft::FusedGemm", has_activation=True, is_linear=False))
 
 # --- Matrix products of integers: QLinearMatMul, MatMulInteger, QGemm ---

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Slot
 from layoutopt.ops.base import OLDEST_OPSET, rule_of
-from layoutopt.ops.region_ops import region_rule
 from layoutopt.ops.signatures import Inapplicable
 
 _REASONS: dict[str, tuple[str, ...]] = {
@@ -38,6 +37,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "Range",
     ),
     "a constant is packed ahead of time for its readers": ("Constant",),
+    "values at the boundary of bodies are in canonical format": ("If", "Loop", "Scan"),
     "sequences, optionals and maps have no format": (
         "ConcatFromSequence",
         "Optional",
@@ -182,8 +182,6 @@ def reason_without_signature(op: Op) -> str:
     if rule is None:
         is_old = not op.domain and op.version < OLDEST_OPSET
         return _OLD_OPSET if is_old else OPS_WITHOUT_RULE.get(op.kind, NO_RULE)
-    if region_rule(op) is not None:  # the planner chooses the storages of its boundary values
-        return ""
     reason = ""
     for slot in op.slots():
         answer = rule.signature(op, _canonical(op, slot))

@@ -34,7 +34,9 @@ from layoutopt.ops.signatures import (
 from layoutopt.ops.view import View
 
 SCALE, ZERO_POINT = 1, 2
-_MAX_FINITE_BITS = 16  # integers of at most 16 bits are finite after scaling
+_SMALL_BITS = (
+    16  # such integers are finite after scaling, and unchanged by a product with a float32 and a division by it
+)
 
 
 def is_absent_or_zero(op: Op, index: int) -> bool:
@@ -48,10 +50,7 @@ def is_absent_or_zero(op: Op, index: int) -> bool:
 def is_small_integer(value: Value | None) -> bool:
     """Whether the elements are integers of at most 16 bits, so that any of them is finite after scaling."""
     return (
-        value is not None
-        and value.dtype is not None
-        and not value.dtype.is_float
-        and value.dtype.bits <= _MAX_FINITE_BITS
+        value is not None and value.dtype is not None and not value.dtype.is_float and value.dtype.bits <= _SMALL_BITS
     )
 
 
@@ -351,7 +350,6 @@ def _with_padding_of(
 
 
 _BYTE_BITS = 8
-_EXACT_BITS = 16  # integers of up to 16 bits are unchanged by a multiplication by a float32 and a division by it
 _ALL_TYPES_TRANSPOSE_OPSET = 21  # since this opset Transpose supports all quantised element types
 
 
@@ -380,18 +378,15 @@ def commuted_attributes(qdq_op: Op, view: Op) -> dict[str, Attribute] | None:
 
 def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:
     """Whether dequantising and quantising again yields the same integers."""
-    rule = rule_of(quantize)
-    if not isinstance(rule, Quantize) or not isinstance(rule_of(dequantize), Dequantize):
+    rule, source = rule_of(quantize), dequantize.inputs[0]
+    if not isinstance(rule, Quantize) or not is_dequantizer(dequantize) or source is None or not source.rank:
         return False
-    source, result = dequantize.inputs[0], quantize.outputs[0]
-    if source is None or result is None or source.type != result.type or source.dtype is None or not source.rank:
-        return False
-    if source.dtype.is_float or source.dtype.bits > _EXACT_BITS:
+    if source.type != quantize.y.type or not is_small_integer(source):
         return False
     scale, scales = quantize.constant(SCALE), (quantize.inputs[SCALE], dequantize.inputs[SCALE])
     if scale is None or any(each is None or each.dtype is not DType.FLOAT32 for each in scales):
         return False
-    least, most = np.finfo(np.float32).tiny, np.finfo(np.float32).max / 2 ** (_EXACT_BITS + 1)
+    least, most = np.finfo(np.float32).tiny, np.finfo(np.float32).max / 2 ** (_SMALL_BITS + 1)
     if not bool(((scale >= least) & (scale <= most)).all()):
         return False
     is_same = all(_is_same(quantize, dequantize, index) for index in (SCALE, ZERO_POINT))

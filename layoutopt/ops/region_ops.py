@@ -1,38 +1,32 @@
-"""Ops with regions (If, Loop, Scan), and the values at the boundary of their regions.
+"""Ops with regions (If, Loop, Scan): the tensors at the boundary of their regions, and how often the regions run.
 
-A region is planned together with the graph around it. The two are connected by *boundary values*: a boundary value is a
-tensor that has one storage at all of its *ports*, the operands of the op and of its regions that are this tensor. Each
-operand is a port of exactly one boundary value. Types propagate the same way: a region port has the type of the op's operand
-without the scan axes.
+A tensor at a boundary is a *link*: the operand or result of the op, and the inputs and results of the regions that are the
+same tensor. Types propagate along links. All of these values are in canonical format, with zeros in the padding: the op has
+no layout rule, and its regions are planned like graphs of their own. Prices in a region count as often as it is expected to
+run: each branch of an If every other time.
 
-Ops with regions that have no rule, or whose operands are not those of their definition, run in canonical format like any
-other op without a rule, and their regions are not changed.
+Ops with regions that have no links, because their operands are not those of the definition of the operator, run in canonical
+format like any other op without a rule, and their regions are not changed.
+
+    If      result   <-  the results of both branches
+    Loop    state    <-  the initial state and the result of the body; read by the body and by readers of the final state
+            output   <-  the result of the body, all iterations along a new first axis
+    Scan    element  <-  the sequence without the scanned axis
+    all     capture  <-  a value of the enclosing graph that a region reads
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from typing_extensions import override
-
-from layoutopt.formats import Dim, Format
+from layoutopt.formats import Dim
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, Op, Value
 from layoutopt.ir.verify import invariant
-from layoutopt.ops.base import LayoutRule, register, rule_of
-from layoutopt.ops.signatures import (
-    ANY,
-    FINITE,
-    ZERO,
-    Inapplicable,
-    OperandFormats,
-    PaddingTransfer,
-    States,
-    canonical_storage,
-)
+from layoutopt.ops.signatures import canonical_signature, is_canonical
 
 ShapeLookup: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
+T = TypeVar("T")
 
 
 def declared_shape(value: Value) -> tuple[Dim, ...] | None:
@@ -40,170 +34,110 @@ def declared_shape(value: Value) -> tuple[Dim, ...] | None:
     return value.shape
 
 
-@dataclass(frozen=True, slots=True)
-class RegionPort:
-    """An operand of an op with regions, or of one of its regions.
-
-    Attributes:
-        slot: the operand.
-        body: the name of the region; empty for an operand of the op itself.
-        scan_axes: the axis of the iterations of the op's operand, which the region's operand lacks, if there is one.
-    """
-
-    slot: Slot
-    body: str = ""
-    scan_axes: tuple[int, ...] = ()
+DEFAULT_TRIP_COUNT = 10.0  # expected iterations of a loop with a computed trip count; a guess
+MAX_TRIP_COUNT = 1e4  # larger counts change no plan, and the solver requires costs in one range
+_BRANCHES = ("then_branch", "else_branch")
+_SCAN_WITHOUT_BATCH = 9  # the opset
 
 
 @dataclass(frozen=True, slots=True)
-class BoundaryValue:
-    """A tensor with one storage at several ports.
+class Link:
+    """A tensor at the boundary of regions.
 
     Attributes:
-        sources: the ports that are read: operands of the op, results of regions.
-        targets: the ports that are written: inputs of regions, results of the op.
-        is_fixed: whether it is canonical at all ports.
+        operand: the operand of the op.
+        inputs: the inputs of regions.
+        results: the results of regions.
+        output: the result of the op. A link with an operand and an output is the state of a loop.
+        scan_axis: the axis of iterations that the operand or the output has, and the values of regions have not.
     """
 
-    sources: tuple[RegionPort, ...]
-    targets: tuple[RegionPort, ...]
-    is_fixed: bool = False
+    operand: Value | None = None
+    inputs: tuple[Value, ...] = ()
+    results: tuple[Value, ...] = ()
+    output: Value | None = None
+    scan_axis: int | None = None
 
     @property
-    def ports(self) -> tuple[RegionPort, ...]:
-        """All ports."""
-        return (*self.sources, *self.targets)
-
-    @property
-    def is_loop_state(self) -> bool:
+    def is_state(self) -> bool:
         """Whether the result of a region is an input of its next iteration."""
-        return any(each.body for each in self.sources) and any(each.body for each in self.targets)
+        return bool(self.inputs and self.results)
 
-    @property
-    def is_input(self) -> bool:
-        """Whether a region requires the value before it runs."""
-        return not any(each.body for each in self.sources) or self.is_loop_state
+    def without_scan_axis(self, axes: Sequence[T]) -> tuple[T, ...]:
+        """Facts about every axis of the operand or output, without that of the scan axis."""
+        return tuple(each for axis, each in enumerate(axes) if not self._is_scanned(axis, len(axes)))
 
+    def at_scan_axis(self, axes: Sequence[T]) -> T | None:
+        """The fact about the scan axis."""
+        return next((each for axis, each in enumerate(axes) if self._is_scanned(axis, len(axes))), None)
 
-def operand(op: Op, port: RegionPort) -> Value | None:
-    """The value at a port; None if it is absent."""
-    if not port.body:
-        values = op.inputs if port.slot.side == "in" else op.outputs
-    else:
-        body = op.bodies[port.body]
-        values = (*body.inputs,) if port.slot.side == "in" else (*body.outputs,)
-    return values[port.slot.index] if port.slot.index < len(values) else None
+    def _is_scanned(self, axis: int, rank: int) -> bool:
+        return self.scan_axis in (axis, axis - rank)
 
 
-class ControlFlow(LayoutRule):
-    """A rule for ops with regions. Its methods are defined only for well-formed ops."""
-
-    family = "control_flow"
-    has_independent_operands = True
-    is_always_agnostic = True
-    operations = (0.0, Slot("out", 0))
-
-    @abstractmethod
-    def is_well_formed(self, op: Op) -> bool:
-        """Whether op and regions have the operands that the definition of the operator requires."""
-
-    @abstractmethod
-    def boundary_values(self, op: Op) -> list[BoundaryValue]:
-        """The boundary values; every operand of the op and of its regions is a port of exactly one."""
-
-    @abstractmethod
-    def runs_per_body(self, op: Op) -> dict[str, float]:
-        """The expected number of runs of each region per run of the op."""
-
-    def unconditional_body(self, op: Op) -> str:
-        """The name of the region that the op runs exactly once and no other; empty if that depends on run-time values."""
-        return ""
-
-    def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
-        """The extent of the axis along which results of iterations are concatenated; None if unknown."""
+def boundary(op: Op) -> list[Link] | None:
+    """The links of an op with regions, captured values last; None for other ops, and for ops without a region rule."""
+    find = _LINKS.get(op.kind) if op.bodies else None
+    found = None if find is None else find(op)
+    if found is None:
         return None
-
-    @override
-    def canonical_reason(self, op: Op) -> str:
-        return "" if self.is_well_formed(op) else "its regions do not have the operands that its definition requires"
-
-    def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
-        """The signature with every boundary value in its known format, canonical by default."""
-        found: dict[Slot, Format] = {}
-        for boundary_value in self.boundary_values(op):
-            at = next((each for each in boundary_value.ports if not each.body and each.slot in known), None)
-            formats = port_formats(op, boundary_value, at, None if at is None else known[at.slot])
-            if isinstance(formats, Inapplicable):
-                return formats
-            found |= {port.slot: format for port, format in formats.items() if not port.body}
-        if any(format != found.get(slot) for slot, format in known.items()):
-            return Inapplicable("a boundary value has one format at all of its ports")
-        return signature_with(op, {slot: Storage(format) for slot, format in found.items()})
-
-    def transfer_padding(self, op: Op, signature: Signature, inputs: States) -> States | None:
-        """The largest state of each boundary value's sources; None for finite loop states, which iterations may enlarge."""
-        states: dict[Slot, Padding] = {}
-        for boundary_value in self.boundary_values(op):
-            read = [inputs[port.slot.index] for port in boundary_value.sources if not port.body]
-            largest = max(read, default=ZERO)
-            if boundary_value.is_loop_state and largest is FINITE:
-                return None
-            states |= {port.slot: largest for port in boundary_value.targets if not port.body}
-        return tuple(states.get(Slot("out", index), ZERO) for index in range(len(op.outputs)))
+    inner = (body.inputs[len(body.inputs) - op.captured :] for body in op.bodies.values())
+    captured = zip(op.inputs[op.uncaptured_input_count :], *inner, strict=True)
+    return [*found, *(Link(operand, inputs) for operand, *inputs in captured)]
 
 
-def port_formats(
-    op: Op, boundary_value: BoundaryValue, at: RegionPort | None, format: Format | None
-) -> dict[RegionPort, Format] | Inapplicable:
-    """The formats of a boundary value at all of its ports.
+def _of_branches(op: Op) -> list[Link] | None:
+    """The links of an If, whose branches have captured inputs only and as many results as the If."""
+    bodies = op.bodies.values()
+    sizes = {(len(body.inputs), len(body.outputs)) for body in bodies}
+    if set(op.bodies) != {*_BRANCHES} or op.uncaptured_input_count != 1 or sizes != {(op.captured, len(op.outputs))}:
+        return None
+    rows = zip(op.outputs, *(body.outputs for body in bodies), strict=True)
+    return [Link(results=results, output=output) for output, *results in rows]
 
-    Args:
-        op: the op.
-        boundary_value: one of its boundary values.
-        at: a port; None if the tensor is canonical at all ports.
-        format: the format at that port.
 
-    Returns:
-        The format at every port with a tensor of known rank, or the reason why there is none.
+def _of_iterations(op: Op) -> list[Link] | None:
+    """The links of a Loop or Scan.
+
+        Loop   inputs: (M, condition, states)    body: (number, condition, states) -> (condition, states, outputs)
+        Scan   inputs: (states, sequences)       body: (states, elements) -> (states, outputs)
+
+    Scan of opset 8, whose operands have a batch axis that the body does not have, has no region rule.
     """
-    values = {port: value for port in boundary_value.ports if (value := operand(op, port)) is not None}
-    ranks = {port: value.rank for port, value in values.items()}
-    plain = {port: Format.canonical(rank) for port, rank in ranks.items() if rank is not None}
-    if at is None or format is None or (at in plain and format == plain[at]):
-        return plain
-    if boundary_value.is_fixed or at not in plain or all(port.body for port in plain):
-        return Inapplicable("the boundary value has to be canonical")
-    if len(plain) < len(values):
-        return Inapplicable("the rank of the boundary value is unknown at a port")
-    found = dict.fromkeys(values, format)
-    for value in values.values():
-        if not format.fits(value.dims) or 0 in value.dims:
-            return Inapplicable(f"{value.format_text(format)} does not fit {value.name}")
-        if value.dtype is DType.STRING and not format.is_plain:
-            return Inapplicable(f"{value.name} holds strings, which cannot be padded with zeros")
-    if len({tuple(value.dims[axis] for axis in format.blocked_axes) for value in values.values()}) > 1:
-        return Inapplicable("a blocked extent differs between the ports of a boundary value")
+    is_loop = op.kind == "Loop"
+    control, conditions = (2, 1) if is_loop else (0, 0)
+    body = op.bodies.get("body")
+    if body is None or len(op.bodies) > 1 or (not is_loop and op.version < _SCAN_WITHOUT_BATCH):
+        return None
+    operands, inputs = op.inputs[control : op.uncaptured_input_count], body.inputs[control:]
+    results = body.outputs[conditions:]
+    outputs = (*op.outputs, *(None,) * (len(results) - len(op.outputs)))
+    sequences = 0 if is_loop else op.integer("num_scan_inputs")
+    states = len(operands) - sequences
+    input_axes = op.integers("scan_input_axes", (0,) * sequences)
+    output_axes = op.integers("scan_output_axes", (0,) * (len(results) - states))
+    counts = (len(body.inputs), len(input_axes), len(outputs), states + len(output_axes))
+    is_complete = op.uncaptured_input_count >= control and None not in op.inputs[control:] and len(body.outputs) > 0
+    if not is_complete or states < 0 or counts != (len(op.inputs), sequences, len(results), len(results)):
+        return None
+    found = [Link(inputs=(value,)) for value in body.inputs[:control]]
+    for operand, value, result, output in zip(operands[:states], inputs, results, outputs, strict=False):
+        found.append(Link(operand, (value,), (result,), output))
+    for operand, value, axis in zip(operands[states:], inputs[states:], input_axes, strict=False):
+        found.append(Link(operand, (value,), scan_axis=axis))
+    for result, output, axis in zip(results[states:], outputs[states:], output_axes, strict=True):
+        found.append(Link(results=(result,), output=output, scan_axis=axis))
     return found
 
 
-def signature_with(op: Op, found: Mapping[Slot, Storage]) -> Signature:
-    """The signature with storages at some slots, the other operands canonical."""
-    inputs = (found.get(Slot("in", index), canonical_storage(value)) for index, value in enumerate(op.inputs))
-    outputs = (found.get(Slot("out", index), canonical_storage(value)) for index, value in enumerate(op.outputs))
-    return Signature(tuple(inputs), tuple(outputs))
-
-
-def region_rule(op: Op) -> ControlFlow | None:
-    """The rule for a well-formed op with regions; None for other ops."""
-    rule = rule_of(op) if op.bodies else None
-    return rule if isinstance(rule, ControlFlow) and rule.is_well_formed(op) else None
+_LINKS = {"If": _of_branches, "Loop": _of_iterations, "Scan": _of_iterations}
 
 
 def regions_with_rule(graph: Graph) -> list[Graph]:
     """A graph and the regions of its ops with a region rule, recursively, each behind the graph of its op."""
     found = [graph]
     for each in found:  # extended in the loop
-        found += [body for op in each.ops if region_rule(op) is not None for body in op.bodies.values()]
+        found += [body for op in each.ops if boundary(op) is not None for body in op.bodies.values()]
     return found
 
 
@@ -212,28 +146,58 @@ def expected_runs(graph: Graph) -> dict[Graph, float]:
     found = {graph: 1.0}
     for each in regions_with_rule(graph):
         for op in each.ops:
-            rule = region_rule(op)
-            for name, count in rule.runs_per_body(op).items() if rule is not None else ():
-                found[op.bodies[name]] = found[each] * count
+            if boundary(op) is not None:
+                found |= dict.fromkeys(op.bodies.values(), found[each] * _runs_per_region(op))
     return found
 
 
-def port_storages(op: Op, signature: Signature) -> dict[RegionPort, Storage]:
-    """The storages at the ports of an op's regions under its signature."""
-    rule = region_rule(op)
-    assert rule is not None
-    found: dict[RegionPort, Storage] = {}
-    for boundary_value in rule.boundary_values(op):
-        given = next((each for each in boundary_value.ports if not each.body and operand(op, each) is not None), None)
-        storages = [
-            signature[each.slot] for each in boundary_value.ports if not each.body and operand(op, each) is not None
-        ]
-        storage = storages[0] if storages else None
-        formats = port_formats(op, boundary_value, given, None if storage is None else storage.format)
-        assert not isinstance(formats, Inapplicable), f"{op!r}: {formats.reason}"
-        padding = max((each.padding for each in storages if each is not None), default=ZERO)
-        found |= {port: Storage(format, padding) for port, format in formats.items() if port.body}
-    return found
+def _runs_per_region(op: Op) -> float:
+    """The expected number of runs of each region per run of the op."""
+    if op.kind == "If":
+        return 1 / len(_BRANCHES)
+    trips, limit = trip_count(op), _trip_limit(op)
+    if isinstance(trips, int):
+        return min(float(trips), MAX_TRIP_COUNT)
+    return DEFAULT_TRIP_COUNT if limit is None else min(float(limit), DEFAULT_TRIP_COUNT)
+
+
+def trip_count(op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
+    """The number of iterations of a Loop or Scan: of a Loop if the condition stays true and M is constant; None if unknown."""
+    if op.kind == "Loop":
+        return _trip_limit(op) if _is_counted_loop(op) else None
+    shapes = ((each, shape_of(each.operand)) for each in boundary(op) or () if each.operand is not None)
+    extents = [extent for link, shape in shapes if (extent := link.at_scan_axis(shape or ())) is not None]
+    return next((each for each in extents if isinstance(each, int)), next(iter(extents), None))
+
+
+def _trip_limit(op: Op) -> int | None:
+    """The largest number of iterations M of a Loop; None if it is not constant."""
+    limit = op.constant(0) if op.kind == "Loop" else None
+    return max(int(limit.reshape(-1)[0]), 0) if limit is not None and limit.size == 1 else None
+
+
+def _is_counted_loop(op: Op) -> bool:
+    """Whether the condition stays true, so that the loop ends after M iterations."""
+    body = op.bodies["body"]
+    value = body.outputs[0]
+    while (producer := body.producer(value)) is not None:
+        if producer.kind != "Identity" or producer.inputs[0] is None:
+            return False
+        value = producer.inputs[0]
+    begins = op.inputs[1] is None or _is_true(op.constant(1))
+    return begins and (value is body.inputs[1] or (value.data is not None and _is_true(value.data.numpy())))
+
+
+def _is_true(array: Array | None) -> bool:
+    return array is not None and array.size == 1 and bool(array.reshape(-1)[0])
+
+
+def unconditional_region(op: Op) -> str:
+    """The name of the region that runs exactly once, and no other: the branch of an If with a constant condition; or empty."""
+    condition = op.constant(0) if op.kind == "If" and boundary(op) is not None else None
+    if condition is None or condition.size != 1:
+        return ""
+    return _BRANCHES[0] if _is_true(condition) else _BRANCHES[1]
 
 
 def inline_region(graph: Graph, op: Op, name: str) -> None:
@@ -271,228 +235,15 @@ def inline_region(graph: Graph, op: Op, name: str) -> None:
 
 
 @invariant
-def bodies_have_the_storages_of_the_signature_of_their_op(graph: Graph) -> Iterator[str]:
-    """After casts are inserted: every port of a region has the storage that the signature of its op requires."""
-    for op in graph.ops if graph.stage == "cast" else ():
-        if op.signature is None or region_rule(op) is None:
-            continue
-        for port, required in port_storages(op, op.signature).items():
-            value = operand(op, port)
-            if value is None or value.storage is None:
-                continue
-            has = value.storage
-            fits = has.padding == required.padding if port.slot.side == "in" else has.padding <= required.padding
-            if has.format != required.format or not fits:
-                yield f"{port.slot} of {port.body} of {op!r}: {has} where {required} is needed"
-
-
-# --- If, Loop and Scan: their boundary values, and how often their regions run ---
-#
-#     If     result   <-  the results of both branches
-#     Loop   state    <-  the initial state and the result of the body; read by the body and by readers of the final state
-#            output   <-  the result of the body, all iterations along a new first axis
-#     Scan   element  <-  the sequence without the scanned axis
-#     all    capture  <-  a value of the enclosing graph that a region reads
-#
-# Branches of an If are expected to run every other time. The trip count of a loop is a guess if it is computed.
-
-
-DEFAULT_TRIP_COUNT = 10.0  # expected iterations of a loop with a computed trip count; a guess
-MAX_TRIP_COUNT = 1e4  # larger counts change no plan, and the solver requires costs in one range
-_SCAN_WITHOUT_BATCH = 9  # the opset
-
-
-def _input_value(slot: Slot, *bodies: tuple[str, int]) -> BoundaryValue:
-    """An operand of the op that is an input of regions, given as pairs of region and input index."""
-    return BoundaryValue((RegionPort(slot),), tuple(RegionPort(Slot("in", index), body) for body, index in bodies))
-
-
-def _captures(op: Op) -> list[BoundaryValue]:
-    """The captured values, which are the last inputs of the op and of its regions."""
-    found = []
-    for offset in range(op.captured):
-        inner = ((name, len(body.inputs) - op.captured + offset) for name, body in op.bodies.items())
-        found.append(_input_value(Slot("in", op.uncaptured_input_count + offset), *inner))
-    return found
-
-
-def _is_true(array: Array | None) -> bool:
-    return array is not None and array.size == 1 and bool(array.reshape(-1)[0])
-
-
-@register
-class If(ControlFlow):
-    """One of two branches, whose inputs are all captured."""
-
-    formats = "any that its branches and its neighbours agree on"
-    padding = PaddingTransfer(ZERO, ZERO, ZERO, "the states of its branches")
-
-    ops = ("If",)
-
-    def is_well_formed(self, op: Op) -> bool:
-        """Whether there are two branches with as many results as the op."""
-        bodies = op.bodies.values()
-        alike = all((len(body.inputs), len(body.outputs)) == (op.captured, len(op.outputs)) for body in bodies)
-        return set(op.bodies) == {"then_branch", "else_branch"} and op.uncaptured_input_count == 1 and alike
-
-    @override
-    def boundary_values(self, op: Op) -> list[BoundaryValue]:
-        results = [
-            BoundaryValue(
-                tuple(RegionPort(Slot("out", index), body) for body in op.bodies), (RegionPort(Slot("out", index)),)
-            )
-            for index in range(len(op.outputs))
-        ]
-        return [BoundaryValue((RegionPort(Slot("in", 0)),), (), is_fixed=True), *_captures(op), *results]
-
-    @override
-    def runs_per_body(self, op: Op) -> dict[str, float]:
-        return dict.fromkeys(op.bodies, 0.5)
-
-    def unconditional_body(self, op: Op) -> str:
-        """The branch that a constant condition selects; empty if the condition is computed."""
-        condition = op.constant(0)
-        if condition is None or condition.size != 1:
-            return ""
-        return "then_branch" if _is_true(condition) else "else_branch"
-
-
-@register
-class Loop(ControlFlow):
-    """A body that runs a number of times, while a condition is true.
-
-    inputs: (M, condition, states)      body: (number, condition, states) -> (condition, states, outputs)
-    """
-
-    formats = "any that its body and its neighbours agree on; one format for all iterations"
-    padding = PaddingTransfer(ZERO, None, ANY, "the states of its body")
-
-    ops = ("Loop",)
-
-    def is_well_formed(self, op: Op) -> bool:
-        """Whether the body has as many states among its results as among its inputs."""
-        body = op.bodies.get("body")
-        if body is None or len(op.bodies) > 1 or op.uncaptured_input_count < 2:
-            return False
-        states = op.uncaptured_input_count - 2
-        enough = len(body.outputs) >= 1 + states and len(op.outputs) <= len(body.outputs) - 1
-        return enough and len(body.inputs) == 2 + states + op.captured and None not in op.inputs[2:]
-
-    def boundary_values(self, op: Op) -> list[BoundaryValue]:
-        """The boundary values: counter and condition are canonical, a state has one storage in all iterations."""
-        body, states = op.bodies["body"], op.uncaptured_input_count - 2
-        found = [BoundaryValue((RegionPort(Slot("in", index)),), (), is_fixed=True) for index in range(2)]
-        found += [BoundaryValue((), (RegionPort(Slot("in", index), "body"),), is_fixed=True) for index in range(2)]
-        found.append(BoundaryValue((RegionPort(Slot("out", 0), "body"),), (), is_fixed=True))
-        for index in range(states):
-            sources = (RegionPort(Slot("in", 2 + index)), RegionPort(Slot("out", 1 + index), "body"))
-            found.append(
-                BoundaryValue(sources, (RegionPort(Slot("in", 2 + index), "body"), RegionPort(Slot("out", index))))
-            )
-        for index in range(states, len(body.outputs) - 1):
-            outer = RegionPort(Slot("out", index), scan_axes=(0,))
-            found.append(BoundaryValue((RegionPort(Slot("out", 1 + index), "body"),), (outer,), is_fixed=True))
-        return [*found, *_captures(op)]
-
-    def runs_per_body(self, op: Op) -> dict[str, float]:
-        """The trip count M if the condition stays true and M is constant, else a guess of at most M."""
-        limit = op.constant(0)
-        if limit is None or limit.size != 1:
-            return {"body": DEFAULT_TRIP_COUNT}
-        trips = min(max(float(limit.reshape(-1)[0]), 0.0), MAX_TRIP_COUNT)
-        return {"body": trips if self._is_counted_loop(op) else min(trips, DEFAULT_TRIP_COUNT)}
-
-    def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
-        """The trip count M, if the condition stays true and M is constant; else None."""
-        limit = op.constant(0)
-        if limit is None or limit.size != 1 or not self._is_counted_loop(op):
-            return None
-        return max(int(limit.reshape(-1)[0]), 0)
-
-    def _is_counted_loop(self, op: Op) -> bool:
-        """Whether the condition stays true, so that the loop ends after M iterations."""
-        body = op.bodies["body"]
-        value = body.outputs[0]
-        while (producer := body.producer(value)) is not None:
-            if producer.kind != "Identity" or producer.inputs[0] is None:
-                return False
-            value = producer.inputs[0]
-        begins = op.inputs[1] is None or _is_true(op.constant(1))
-        return begins and (value is body.inputs[1] or (value.data is not None and _is_true(value.data.numpy())))
-
-
-@register
-class Scan(ControlFlow):
-    """A body that runs for every element of sequences.
-
-    inputs: (states, sequences)      body: (states, elements) -> (states, outputs)
-    """
-
-    formats = "any that its body and its neighbours agree on; canonical for scanned arrays"
-    padding = PaddingTransfer(ZERO, None, ANY, "the states of its body")
-
-    ops = ("Scan",)
-
-    def is_well_formed(self, op: Op) -> bool:
-        """Whether the body has as many states among its results as among its inputs, and no operand is absent.
-
-        Scan of opset 8, whose operands have a batch axis that the body does not have, has no rule.
-        """
-        body = op.bodies.get("body")
-        if body is None or len(op.bodies) > 1 or op.version < _SCAN_WITHOUT_BATCH:
-            return False
-        states, sequences = self._counts(op)
-        inputs = states >= 0 and len(body.inputs) == states + sequences + op.captured and None not in op.inputs
-        counts = {"scan_input_axes": sequences, "scan_output_axes": len(op.outputs) - states}
-        axes = [self._axes(op, name, count) for name, count in counts.items()]
-        return inputs and sequences > 0 and len(op.outputs) == len(body.outputs) >= states and None not in axes
-
-    def _counts(self, op: Op) -> tuple[int, int]:
-        """The number of states, and the number of sequences."""
-        sequences = op.integer("num_scan_inputs")
-        return op.uncaptured_input_count - sequences, sequences
-
-    def _axes(self, op: Op, name: str, count: int) -> list[int] | None:
-        """The scanned axes; None if one is unknown."""
-        axes = op.integers(name, (0,) * count)
-        if len(axes) != count:
-            return None
-        states, _ = self._counts(op)
-        values = op.inputs[states : op.uncaptured_input_count] if name == "scan_input_axes" else op.outputs[states:]
-        ranks = [None if value is None else value.rank for value in values]
-        if name == "scan_output_axes":  # the rank of the op's result may not be known yet
-            inner = [value.rank for value in op.bodies["body"].outputs[states:]]
-            ranks = [outer if rank is None else rank + 1 for outer, rank in zip(ranks, inner, strict=False)]
-        if any(rank is None for rank, axis in zip(ranks, axes, strict=True) if axis < 0):
-            return None
-        return [axis + (rank or 0) if axis < 0 else axis for rank, axis in zip(ranks, axes, strict=True)]
-
-    def boundary_values(self, op: Op) -> list[BoundaryValue]:
-        """The boundary values: a state has one storage, sequences are canonical."""
-        states, sequences = self._counts(op)
-        found = []
-        for index in range(states):
-            sources = (RegionPort(Slot("in", index)), RegionPort(Slot("out", index), "body"))
-            targets = (RegionPort(Slot("in", index), "body"), RegionPort(Slot("out", index)))
-            found.append(BoundaryValue(sources, targets))
-        for index, axis in enumerate(self._axes(op, "scan_input_axes", sequences) or (), states):
-            outer = RegionPort(Slot("in", index), scan_axes=(axis,))
-            found.append(BoundaryValue((outer,), (RegionPort(Slot("in", index), "body"),), is_fixed=True))
-        for index, axis in enumerate(self._axes(op, "scan_output_axes", len(op.outputs) - states) or (), states):
-            outer = RegionPort(Slot("out", index), scan_axes=(axis,))
-            found.append(BoundaryValue((RegionPort(Slot("out", index), "body"),), (outer,), is_fixed=True))
-        return [*found, *_captures(op)]
-
-    def runs_per_body(self, op: Op) -> dict[str, float]:
-        """The extent of the scanned axis."""
-        length = self.trip_count(op)
-        return {"body": min(float(length), MAX_TRIP_COUNT) if isinstance(length, int) else DEFAULT_TRIP_COUNT}
-
-    @override
-    def trip_count(self, op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
-        states, sequences = self._counts(op)
-        axes = self._axes(op, "scan_input_axes", sequences) or []
-        scanned = zip(op.inputs[states : op.uncaptured_input_count], axes, strict=False)
-        shapes = [(None if value is None else shape_of(value), axis) for value, axis in scanned]
-        found = [None if shape is None else shape[axis] for shape, axis in shapes]
-        return next((each for each in found if isinstance(each, int)), found[0] if found else None)
+def boundaries_of_bodies_are_canonical(graph: Graph) -> Iterator[str]:
+    """An op with bodies reads and computes values in canonical format, and so do its bodies."""
+    for op in graph.ops:
+        for name, body in op.bodies.items():
+            storages = (value.storage for value in body.inputs)
+            is_canonical_inside = all(each is None or each.format.is_canonical for each in storages)
+            if (
+                not is_canonical_inside
+                or body.output_storages
+                or not is_canonical(op.signature or canonical_signature(op))
+            ):
+                yield f"{name} of {op!r}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from layoutopt.formats import Dim, Format, Shape
 from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
@@ -148,30 +148,12 @@ _UNTRANSPOSABLE = frozenset(
 )
 
 
-class HasOperands(Protocol):
-    """An op, or a planning unit that reads and computes values."""
-
-    @property
-    def inputs(self) -> tuple[Value | None, ...]:
-        """The values that are read."""
-
-    @property
-    def outputs(self) -> tuple[Value | None, ...]:
-        """The values that are computed."""
-
-    def operand(self, slot: Slot) -> Value | None:
-        """The value at a slot."""
-
-    def slots(self) -> list[Slot]:
-        """The slots that hold a value."""
-
-
-def has_untransposable_type(op: HasOperands) -> bool:
+def has_untransposable_type(op: Op) -> bool:
     """Whether an op has operands whose type cannot be transposed."""
     return any(value is not None and value.dtype in _UNTRANSPOSABLE for value in (*op.inputs, *op.outputs))
 
 
-def untransposable_reason(op: HasOperands, signature: Signature) -> str:
+def untransposable_reason(op: Op, signature: Signature) -> str:
     """The reason why an operand cannot be converted to its format in a signature; empty if all can."""
     for slot in op.slots():
         value, storage = op.operand(slot), signature[slot]

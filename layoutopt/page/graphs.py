@@ -16,7 +16,7 @@ from layoutopt.ir.graph import CAST, Graph, is_cast
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Value
 from layoutopt.ops import View, rule_of
-from layoutopt.ops.region_ops import region_rule
+from layoutopt.ops.region_ops import boundary
 from layoutopt.page.scopes import Scope, op_scopes
 from layoutopt.passes.base import Pass
 from layoutopt.report.builder import graph_report, located_ops, physical_bytes, planned_ops
@@ -146,7 +146,7 @@ def page_graph(
 
 def _op(op: Op, report: OpReport, sizes: Sizes) -> Node:
     is_view = isinstance(rule_of(op), View)
-    is_free = region_rule(op) is not None or (is_view and not report.moves_data)
+    is_free = boundary(op) is not None or (is_view and not report.moves_data)
     operands = [value for value in dict.fromkeys((*op.inputs, *op.outputs)) if value is not None]
     return Node(
         "move" if report.moves_data else "view" if is_view else "op",

@@ -20,8 +20,7 @@ from layoutopt.planner.problem import (
     Solution,
     Tensor,
 )
-from layoutopt.planner.propagation import CandidateMemo, Candidates, planned_qdq_groups, propose
-from layoutopt.planner.region_tree import BoundaryUnit, RegionTree
+from layoutopt.planner.propagation import CandidateMemo, Candidates, RegionTree, planned_qdq_groups, propose
 from layoutopt.planner.regret import MinimaxSolution, least_regret
 from layoutopt.planner.repricing import Repriced, Repricer
 from layoutopt.planner.solver import solve
@@ -29,7 +28,6 @@ from layoutopt.planner.solver import solve
 __all__ = [
     "GRAPH_OUTPUT",
     "NO_DEADLINE",
-    "BoundaryUnit",
     "CandidateMemo",
     "Candidates",
     "Cast",

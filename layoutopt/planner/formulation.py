@@ -1,22 +1,22 @@
-"""The planning problem of a graph: options and prices of its units, and the correspondence of units, values and numbers."""
+"""The planning problem of a graph: options and prices of its ops, and the correspondence of ops, values and numbers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from zlib import crc32
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Padding, Signature, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, canonical_storage, estimated_volume, is_dequantizer, rule_of
+from layoutopt.ops.region_ops import boundary
 from layoutopt.ops.view import View
 from layoutopt.planner.problem import NO_DEADLINE, Deadline, Option, Problem, Tensor
-from layoutopt.planner.propagation import Candidates, Key, storage_key
-from layoutopt.planner.region_tree import RegionTree, Unit
+from layoutopt.planner.propagation import Candidates, Key, RegionTree, storage_key
 
 _CHANGE_RANK = 10**6  # the rank of a change is at least this, and less than twice this
 
 
 class Formulation:
-    """The planning problem of a graph and its bodies, and the numbers of its units, values and storages in the problem."""
+    """The planning problem of a graph and its bodies, and the numbers of its ops, values and storages in the problem."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Formulation:
         for value in self.tree.values:
             self._collect(value)
         ranks = self._rank if breaks_ties else None
-        self.problem = Problem([self._options(unit) for unit in self.tree.units], self.tensors, ranks, not pins)
+        self.problem = Problem([self._options(op) for op in self.tree.ops], self.tensors, ranks, not pins)
         self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
@@ -96,7 +96,7 @@ class Formulation:
         numbers: dict[tuple[int, Key], int] = {}
         prices: list[float] = []
         nbytes: list[float] = []
-        weight = self.tree.cast_weight(value)
+        weight = self.tree.weight(value)
         sizes = [_bytes(value, storage) * weight for storage in self.storages[value]]
         for has in sorted(produced):
             src = self.storages[value][has]
@@ -116,150 +116,98 @@ class Formulation:
                 casts[has, state] = numbers[has, key]
         return casts, prices, nbytes
 
-    def _options(self, unit: Unit) -> list[Option]:
+    def _options(self, op: Op) -> list[Option]:
         self.deadline.check("formulation")
-        return [self._option(unit, signature) for signature in self.signatures[unit]]
+        return [self._option(op, signature) for signature in self.signatures[op]]
 
-    def _option(self, unit: Unit, signature: Signature) -> Option:
+    def _option(self, op: Op, signature: Signature) -> Option:
         def pairs(
             values: tuple[Value | None, ...], storages: tuple[Storage | None, ...], are_read: bool
         ) -> tuple[tuple[int, int], ...]:
             return tuple(
-                (self.index[value], self._state(value, storage, are_read and (unit, number) in self.groups.inner))
+                (self.index[value], self._state(value, storage, are_read and (op, number) in self.groups.inner))
                 for number, (value, storage) in enumerate(zip(values, storages, strict=True))
                 if value is not None and value in self.index and storage is not None
             )
 
         price = 0.0
-        if isinstance(unit, Op) and unit not in self.groups.fused_into_kernels:
-            price = self.cost_model.kernel_seconds(self.groups.kernel_op(unit), signature) * self.tree.op_weight(unit)
-        return Option(price, pairs(unit.outputs, signature.outputs, False), pairs(unit.inputs, signature.inputs, True))
+        if op not in self.groups.fused_into_kernels and boundary(op) is None:
+            price = self.cost_model.kernel_seconds(self.groups.kernel_op(op), signature) * self.tree.weight(op)
+        return Option(price, pairs(op.outputs, signature.outputs, False), pairs(op.inputs, signature.inputs, True))
 
-    def _rank(self, op: int, option: int) -> int:
-        """The rank of an option: 0 in the original graph, otherwise a number that depends on names and formats only."""
-        if option == self.baseline_choice[op]:
-            return 0
-        unit = self.tree.units[op]
-        names = ",".join(value.name for value in unit.outputs if value is not None)
-        return _CHANGE_RANK + crc32(f"{names} {self.signatures[unit][option]}".encode()) % _CHANGE_RANK
+    def _rank(self, op: int, option: int) -> tuple[int, int, int]:
+        """The rank of an option, which depends on names and formats only.
 
-    def with_packed_constants(self, choice: Sequence[int]) -> list[int]:
-        """The choice with constants in the formats that kernels prefer, since the solver chooses any for them."""
-        numbers = list(choice)
-        dequantizers = self._constant_dequantizers()
-        for position, (unit, options) in enumerate(zip(self.tree.units, self.problem.ops, strict=True)):
-            chosen = _without_operands(options[numbers[position]], dequantizers)
-            alike = [number for number, each in enumerate(options) if _without_operands(each, dequantizers) == chosen]
-            values = [value for value in unit.inputs if value is not None]
-            is_packed = any(value.is_constant or self.index.get(value, -1) in dequantizers for value in values)
-            if len(alike) > 1 and is_packed and isinstance(unit, Op):
-                preferred = self.cost_model.preferred_formats(self.groups.kernel_op(unit))
-                signatures = self.signatures[unit]
-                native = (
-                    number for each in preferred for number in alike if _has_formats(unit, signatures[number], each)
-                )
-                for number in native:
-                    matching = self._matching_options(options[number], dequantizers)
-                    if matching is not None:
-                        numbers[position] = number
-                        for dequantizer, its_number in matching.items():
-                            numbers[dequantizer] = its_number
-                        break
-        return numbers
+        Returns:
+            The change of formats, 0 for those of the original graph; the padding states; and the position of the kernel among
+            those of the target, whose constants are then in the formats that it prefers: they are free in any format.
+        """
+        ranked = self.tree.ops[op]
+        signature = self.signatures[ranked][option]
+        formats, own = (
+            self._formats(ranked, self.signatures[ranked][each]) for each in (option, self.baseline_choice[op])
+        )
+        names = ",".join(value.name for value in ranked.outputs if value is not None)
+        change = 0 if formats == own else _CHANGE_RANK + crc32(f"{names} {formats}".encode()) % _CHANGE_RANK
+        padding = sum(each.padding for each in (*signature.inputs, *signature.outputs) if each is not None)
+        kernels = self.cost_model.preferred_formats(self.groups.kernel_op(ranked))
+        native = (number for number, each in enumerate(kernels) if _has_formats(ranked, signature, each))
+        return change, padding, next(native, len(kernels))
 
-    def _matching_options(self, option: Option, dequantizers: Mapping[int, int]) -> dict[int, int] | None:
-        """The options of the dequantizers that produce the states of `option`, by unit; None if one has no such option."""
-        found = {}
-        for tensor, state in option.operand_states:
-            if tensor in dequantizers:
-                casts, options = self.tensors[tensor].casts, self.problem.ops[dequantizers[tensor]]
-                given = (dict(each.result_states)[tensor] for each in options)
-                fits = (number for number, has in enumerate(given) if casts.get((has, state), 0) is None)
-                found[dequantizers[tensor]] = next(fits, -1)
-        return None if -1 in found.values() else found
+    def _formats(self, op: Op, signature: Signature) -> str:
+        """The formats of operands and results, without those of constants, which are free in any format."""
+        sides = [
+            tuple(
+                storage and canonical_storage(value)
+                if value is not None and self._is_free(value)
+                else storage and Storage(storage.format)
+                for value, storage in zip(values, storages, strict=True)
+            )
+            for values, storages in ((op.inputs, signature.inputs), (op.outputs, signature.outputs))
+        ]
+        return str(Signature(*sides))
 
-    def _constant_dequantizers(self) -> dict[int, int]:
-        """The tensors with one reader that a unit dequantises from constants, which are free in any format, and the units."""
-        found = {}
-        for position, unit in enumerate(self.tree.units):
-            if not isinstance(unit, Op) or unit not in self.groups.fused_into_kernels or not is_dequantizer(unit):
-                continue
-            value, is_constant = unit.outputs[0], all(each is None or each.is_constant for each in unit.inputs)
-            if is_constant and value in self.index and len(self.tree.readers.get(value, ())) == 1:
-                found[self.index[value]] = position
-        return found
-
-    def with_least_padding(self, choice: Sequence[int]) -> list[int]:
-        """The choice with the smallest padding states at the same formats and prices; the solver breaks ties arbitrarily."""
-        numbers = dict(zip(self.tree.units, choice, strict=True))
-        for unit, options in zip(self.tree.units, self.problem.ops, strict=True):
-            signatures = self.signatures[unit]
-            chosen = signatures[numbers[unit]]
-            if not any(_padding_states(chosen)):
-                continue
-            reads = [
-                self._padding_read(value, storage, numbers)
-                for value, storage in zip(unit.inputs, chosen.inputs, strict=True)
-            ]
-            alike = [
-                number
-                for number, each in enumerate(signatures)
-                if _formats(each) == _formats(chosen)
-                and options[number].price <= options[numbers[unit]].price
-                and all(has <= accepted for has, accepted in zip(reads, _padding_states(each), strict=False))
-            ]
-            numbers[unit] = min(alike, key=lambda number: _padding_states(signatures[number])[::-1])
-        return [numbers[unit] for unit in self.tree.units]
-
-    def _padding_read(self, value: Value | None, required: Storage | None, numbers: Mapping[Unit, int]) -> Padding:
-        """The padding state of an operand under a choice; a cast leaves zeros."""
-        if value is None or required is None or value not in self.tree.writers:
-            return Padding.ZERO
-        writer, index = self.tree.writers[value]
-        given = self.signatures[writer][numbers[writer]].outputs[index]
-        if (
-            given is None
-            or given.padding > required.padding
-            or storage_key(value, given) != storage_key(value, required)
-        ):
-            return Padding.ZERO
-        return given.padding
+    def _is_free(self, value: Value) -> bool:
+        """Whether a value is a constant, or is dequantised from constants in a kernel."""
+        op, _ = self.tree.writers.get(value, (None, 0))
+        if op is None or op not in self.groups.fused_into_kernels or not is_dequantizer(op):
+            return value not in self.index
+        return all(each is None or each.is_constant for each in op.inputs)
 
     def _baseline_choice(self) -> list[int]:
         """The choice of the original graph, apart from pins."""
         given = {value: storage_key(value, Storage(format)) for value, format in self.pins.items()}
         numbers = []
-        for unit in self.tree.units:
-            numbers.append(self._baseline_option(unit, given))
-            for value, storage in zip(unit.outputs, self.signatures[unit][numbers[-1]].outputs, strict=True):
+        for op in self.tree.ops:
+            numbers.append(self._baseline_option(op, given))
+            for value, storage in zip(op.outputs, self.signatures[op][numbers[-1]].outputs, strict=True):
                 if value is not None:
                     given[value] = storage_key(value, storage)
         return numbers
 
-    def _baseline_option(self, unit: Unit, given: Mapping[Value, Key]) -> int:
-        """The signature of a unit in the original graph: canonical inputs, and canonical outputs unless it is a view op.
+    def _baseline_option(self, op: Op, given: Mapping[Value, Key]) -> int:
+        """The signature of an op in the original graph: canonical inputs, and canonical outputs unless it is a view op.
 
         Inside of a QDQ group, where no cast is possible, it reads the storage of the producer, which a view op or pin may set.
         """
-        rule = rule_of(unit) if isinstance(unit, Op) else None
-        values = {slot: value for slot in unit.slots() if (value := unit.operand(slot)) is not None}
+        values = {slot: value for slot in op.slots() if (value := op.operand(slot)) is not None}
         canonical = {slot: storage_key(value, canonical_storage(value)) for slot, value in values.items()}
-        inner = [slot for slot in values if slot.side == "in" and (unit, slot.index) in self.groups.inner]
+        inner = [slot for slot in values if slot.side == "in" and (op, slot.index) in self.groups.inner]
         required = canonical | {slot: given.get(values[slot], canonical[slot]) for slot in inner}
-        if isinstance(rule, View) or required != canonical:
+        if isinstance(rule_of(op), View) or required != canonical:
             required = {slot: key for slot, key in required.items() if slot.side == "in"}
-        for number, signature in enumerate(self.signatures[unit]):
+        for number, signature in enumerate(self.signatures[op]):
             if all(storage_key(values[slot], signature[slot]) == key for slot, key in required.items()):
                 return number
         return 0
 
 
 def _depths(tree: RegionTree) -> dict[Value, int]:
-    """The number of units on the longest path to every value that a unit computes, without the back edges of loops."""
+    """The number of ops on the longest path to every value that an op computes."""
     found: dict[Value, int] = {}
-    for unit in tree.units:
-        depth = 1 + max((found.get(value, 0) for value in unit.inputs if value is not None), default=0)
-        found.update((value, depth) for value in unit.outputs if value is not None)
+    for op in tree.ops:
+        depth = 1 + max((found.get(value, 0) for value in op.inputs if value is not None), default=0)
+        found.update((value, depth) for value in op.outputs if value is not None)
     return found
 
 
@@ -270,24 +218,9 @@ def _bytes(value: Value, storage: Storage) -> float:
     return estimated_volume(storage.format.padded_shape(value.shape)) * value.type.dtype.bits / 8
 
 
-def _without_operands(option: Option, tensors: Collection[int]) -> Option:
-    """An option without the states of some operands."""
-    return Option(
-        option.price, option.result_states, tuple(each for each in option.operand_states if each[0] not in tensors)
-    )
-
-
 def _has_formats(op: Op, signature: Signature, formats: OperandFormats) -> bool:
     """Whether the operands of an op have given formats under a signature."""
     operands = ((op.operand(slot), signature[slot], Storage(format)) for slot, format in formats.items())
     return all(
         value is not None and storage_key(value, has) == storage_key(value, storage) for value, has, storage in operands
     )
-
-
-def _formats(signature: Signature) -> list[Format | None]:
-    return [storage.format if storage else None for storage in (*signature.inputs, *signature.outputs)]
-
-
-def _padding_states(signature: Signature) -> list[Padding]:
-    return [storage.padding if storage else Padding.ZERO for storage in (*signature.inputs, *signature.outputs)]

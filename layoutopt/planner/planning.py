@@ -28,11 +28,11 @@ from layoutopt.planner.program import GuardLimit, cheapest_within
 from layoutopt.planner.propagation import (
     CandidateMemo,
     Candidates,
+    RegionTree,
     check_pins,
     enforce_pins,
     propose,
 )
-from layoutopt.planner.region_tree import RegionTree
 from layoutopt.planner.regret import MinimaxSolution, least_regret
 
 # --- The request to the planner: a graph, the target or targets, and the constraints on the plan ---
@@ -182,7 +182,7 @@ class FormulatedPlan:
     Attributes:
         plan: the plan.
         formulation: the problem at the prices of the target, the mean of several.
-        choice: the number of the chosen signature, per unit of the problem.
+        choice: the number of the chosen signature, per op of the problem.
         limits: the limits of guards that rejected a faster plan.
     """
 
@@ -313,17 +313,17 @@ class _Planning:
 
     def _is_slower(self, guard: CostModel, choice: Choice) -> bool:
         """Whether a choice is slower than the baseline at a guard point, by a problem of these two, which has few prices."""
-        units = self.candidates.signatures.items()
-        pairs = {unit: [each[a], each[b]] for (unit, each), a, b in zip(units, self.baseline, choice, strict=True)}
+        options = self.candidates.signatures.items()
+        pairs = {op: [each[a], each[b]] for (op, each), a, b in zip(options, self.baseline, choice, strict=True)}
         problem = self._formulation(guard, replace(self.candidates, signatures=pairs), NO_DEADLINE).problem
         first, second = (0,) * len(choice), (1,) * len(choice)
         return not GuardLimit(problem, problem.price(first)).allows(second)
 
     def finalized(self, choice: Choice, minimax: MinimaxSolution) -> Choice:
-        """The choice with packed constants and least padding; the baseline if that is as fast, and nothing is pinned."""
+        """The choice; the baseline if that is as fast, and nothing is pinned."""
         worst, worst_before = self._worst_ratio(choice, minimax), self._worst_ratio(self.baseline, minimax)
         if self.request.pins or worst < worst_before * (1 - TOLERANCE):
-            return tuple(self.mean.with_least_padding(self.mean.with_packed_constants(choice)))
+            return choice
         return self.baseline
 
     def _worst_ratio(self, choice: Choice, minimax: MinimaxSolution) -> float:
@@ -346,10 +346,9 @@ class _Planning:
 
     def signatures(self, choice: Choice) -> dict[Op, Signature]:
         """The signature of every op under a choice."""
-        tree = self.candidates.tree
-        units = zip(tree.units, choice, strict=True)
-        chosen = {unit: self.candidates.signatures[unit][index] for unit, index in units}
-        return with_unified_formats(tree.runs, self.candidates.groups, tree.signatures(chosen))
+        options = zip(self.candidates.signatures.items(), choice, strict=True)
+        chosen = {op: signatures[index] for (op, signatures), index in options}
+        return with_unified_formats(self.candidates.tree.runs, self.candidates.groups, chosen)
 
 
 def _collected(request: PlanRequest, deadline: Deadline, propagates: bool) -> Candidates:

@@ -27,8 +27,8 @@ _MAX_SECONDS = 120.0  # for such a program on a machine on which these nodes tak
 Choice: TypeAlias = tuple[int, ...]
 """The number of the chosen option, per op."""
 
-Ranks: TypeAlias = Callable[[int, int], float]
-"""The rank of an option, by the numbers of the op and of the option: an integer of at most 9 digits."""
+Ranks: TypeAlias = Callable[[int, int], tuple[int, ...]]
+"""The rank of an option, by the numbers of the op and of the option: integers of at most 9 digits, the first ones decide."""
 
 
 def search_limit(seconds: float | None) -> dict[str, float]:

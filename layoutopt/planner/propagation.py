@@ -34,13 +34,47 @@ from layoutopt.ops import (
     untransposable_reason,
     with_padding_states,
 )
+from layoutopt.ops.region_ops import expected_runs
 from layoutopt.ops.view import View
 from layoutopt.planner.problem import NO_DEADLINE, Deadline
-from layoutopt.planner.region_tree import BoundaryUnit, RegionTree, Unit
 
-# --- unit signatures ---
-#
-# Signatures of a unit, an op or a boundary value: their keys, completion from known formats, and padding states.
+
+class RegionTree:
+    """The ops of a graph and of its regions at every depth, without the bodies of ops that have no region rule.
+
+    Attributes:
+        graph: the graph.
+        ops: all ops; those of a graph are in topological order.
+        values: all values.
+        runs: the expected number of runs of each graph, or 1 if it is not a weight.
+        graph_of: the graph that contains an op or a value.
+        writers: the op that computes a value, and the index of the output; no entry for inputs of graphs and constants.
+        readers: the ops that read a value, and the index of the input.
+    """
+
+    def __init__(self, graph: Graph, *, weights_by_runs: bool = True) -> None:
+        """Collect the ops of a graph; by default, the prices in a body are multiplied by its expected number of runs."""
+        self.graph = graph
+        runs = expected_runs(graph)
+        self.runs = runs if weights_by_runs else dict.fromkeys(runs, 1.0)
+        self.graph_of: dict[Op | Value, Graph] = {node: each for each in runs for node in (*each.ops, *each.values)}
+        self.ops = [node for node in self.graph_of if isinstance(node, Op)]
+        self.values = [node for node in self.graph_of if isinstance(node, Value)]
+        self.writers: dict[Value, tuple[Op, int]] = {}
+        self.readers: dict[Value, list[tuple[Op, int]]] = {}
+        for op in self.ops:
+            self.writers.update((value, (op, index)) for index, value in enumerate(op.outputs) if value is not None)
+            for index, value in enumerate(op.inputs):
+                if value is not None:
+                    self.readers.setdefault(value, []).append((op, index))
+
+    def weight(self, node: Op | Value) -> float:
+        """The factor of the price of an op, or of a cast of a value: the runs of the graph that contains it."""
+        return self.runs[self.graph_of[node]]
+
+    def is_output(self, value: Value) -> bool:
+        """Whether a value is an output of its graph."""
+        return self.graph_of[value].is_output(value)
 
 
 Key: TypeAlias = tuple[Any, ...]
@@ -51,49 +85,23 @@ def storage_key(value: Value, storage: Storage | None) -> Key:
     return () if storage is None or value.shape is None else storage.format.key(value.shape)
 
 
-def ops_at_outputs(tree: RegionTree, pins: Collection[Value]) -> Iterator[Op]:
-    """The Q/DQ ops whose floating-point side is an output: unread DequantizeLinears, and QuantizeLinears of outputs."""
-    for value in tree.graph.outputs:
-        readers = tree.readers.get(value, ())
-        writers = [tree.writers[value]] if value in tree.writers and not readers else []
-        for op, _ in (*writers, *readers):
-            is_qdq_op = isinstance(op, Op) and (is_quantizer(op) if readers else is_dequantizer(op))
-            if isinstance(op, Op) and is_qdq_op and not any(each in pins for each in (value, *op.outputs)):
-                yield op
-
-
-def completed(unit: Unit, known: dict[Slot, Format]) -> Signature | Inapplicable:
-    """The signature of a unit with known formats at some slots, or the reason why there is none."""
-    if isinstance(unit, BoundaryUnit):
-        return unit.complete(*next(iter(known.items()), (None, None)))
-    rule = rule_of(unit)
-    assert rule is not None
-    return rule.signature(unit, known)
-
-
-def canonical_of(unit: Unit) -> Signature:
-    """The signature with canonical formats."""
-    if isinstance(unit, Op):
-        return canonical_signature(unit)
-    signature = unit.complete()
-    assert not isinstance(signature, Inapplicable)
-    return signature
-
-
-def signatures_with_padding(unit: Unit, signature: Signature, worst: list[Padding]) -> list[Signature]:
-    """The signatures for the padding states that the inputs may have, up to the worst of each."""
-    if isinstance(unit, BoundaryUnit):
-        return unit.with_padding_states(signature, max(worst, default=Padding.ZERO))
-    rule = rule_of(unit)
-    return [signature] if rule is None else with_padding_states(rule, unit, signature, worst)
-
-
-def signature_key(unit: Unit, signature: Signature) -> Key:
+def signature_key(op: Op, signature: Signature) -> Key:
     """The key of a signature: signatures with equal keys have equal bytes in all operands and results, apart from padding."""
     return tuple(
         storage_key(value, storage) if value is not None else ()
-        for value, storage in zip((*unit.inputs, *unit.outputs), (*signature.inputs, *signature.outputs), strict=True)
+        for value, storage in zip((*op.inputs, *op.outputs), (*signature.inputs, *signature.outputs), strict=True)
     )
+
+
+def ops_at_outputs(tree: RegionTree, pins: Collection[Value]) -> Iterator[Op]:
+    """The Q/DQ ops whose floating-point side is an output: unread DequantizeLinears, and QuantizeLinears of outputs."""
+    for value in (output for graph in tree.runs for output in graph.outputs):
+        readers = tree.readers.get(value, ())
+        writers = [tree.writers[value]] if value in tree.writers and not readers else []
+        for op, _ in (*writers, *readers):
+            is_qdq_op = is_quantizer(op) if readers else is_dequantizer(op)
+            if is_qdq_op and not any(each in pins for each in (value, *op.outputs)):
+                yield op
 
 
 # --- The candidates of the planner: the formats of every value, and the signatures of every op ---
@@ -106,7 +114,7 @@ class Candidates:
     Attributes:
         tree: the graph and its regions.
         groups: the QDQ groups that are computed on integers.
-        signatures: the signatures of every op and boundary value, one for each padding state.
+        signatures: the signatures of every op, one for each padding state.
         formats: the formats of every value by their key for its shape: formats with one key store the same bytes.
         notes: per op, the reasons why proposed signatures are illegal.
         cut: the number of formats and signatures beyond the limits.
@@ -114,7 +122,7 @@ class Candidates:
 
     tree: RegionTree
     groups: QdqGroups
-    signatures: dict[Unit, list[Signature]] = field(default_factory=dict)
+    signatures: dict[Op, list[Signature]] = field(default_factory=dict)
     formats: dict[Value, dict[Key, Format]] = field(default_factory=dict)
     notes: dict[Op, list[str]] = field(default_factory=dict)
     cut: int = 0
@@ -194,7 +202,7 @@ def propose(
     if keeps_qdq_groups:
         fixed |= dict.fromkeys(quantized_ops(tree.runs), _IN_KEPT_GROUP)
     if not propagates:
-        others = (unit for unit in tree.units if isinstance(unit, Op) and not isinstance(rule_of(unit), View))
+        others = (op for op in tree.ops if not isinstance(rule_of(op), View))
         fixed |= {op: _OUT_OF_TIME for op in others if not any(value in pins for value in op.outputs)}
     return _FormatPropagation(Candidates(tree, groups), cost_model, fixed, deadline).run(pins)
 
@@ -207,13 +215,13 @@ class _FormatPropagation:
         cost_model: the target.
         fixed: the ops that keep canonical formats, with the reason.
         deadline: the end of the time for planning.
-        signatures: the signatures of every op and boundary value, by key.
+        signatures: the signatures of every op, by key.
         queue: pairs of a value and a format that are still to be propagated to the readers and the writer of the value.
-        untransposable: the ops and boundary values with an operand whose element type no runtime transposes.
+        untransposable: the ops with an operand whose element type no runtime transposes.
         padding: the worst padding state of each value.
         classes: the operand classes of each op.
         completed: the pairs of an operand class and a format for which each op has a signature.
-        cut: the keys of formats and signatures beyond the limits, with their value or unit.
+        cut: the keys of formats and signatures beyond the limits, with their value or op.
     """
 
     def __init__(
@@ -227,34 +235,30 @@ class _FormatPropagation:
         self.cost_model = cost_model
         self.fixed = fixed
         self.deadline = deadline
-        self.signatures: dict[Unit, dict[Key, Signature]] = {}
+        self.signatures: dict[Op, dict[Key, Signature]] = {}
         self.queue: deque[tuple[Value, Format]] = deque()
-        self.untransposable = {unit for unit in self.tree.units if has_untransposable_type(unit)}
+        self.untransposable = {op for op in self.tree.ops if has_untransposable_type(op)}
         self.padding: dict[Value, Padding] = {}
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
         self.completed: dict[Op, set[Hashable]] = {}
         self.cut: set[Hashable] = set()
 
     def run(self, pins: Mapping[Value, Format]) -> Candidates:
-        units = self.tree.units
         for value in self.tree.values:
             if value.rank is not None:
                 self._add_format(value, Format.canonical(value.rank))
         for value, format in pins.items():
             self._add_format(value, format)
-        for unit in units:
+        for op in self.tree.ops:
             self.deadline.check("candidates")
-            if isinstance(unit, Op):
-                self._add_initial(unit)
-            else:
-                self._complete(unit, {})
+            self._add_initial(op)
         while self.queue:
             self.deadline.check("candidates")
             self._propagate(*self.queue.popleft())
         self.result.cut = len(self.cut)
-        for unit in units:
+        for op in self.tree.ops:
             self.deadline.check("candidates")
-            self.result.signatures[unit] = self._with_padding(unit)
+            self.result.signatures[op] = self._with_padding(op)
         return self.result
 
     def _add_initial(self, op: Op) -> None:
@@ -268,15 +272,18 @@ class _FormatPropagation:
             for formats in self.cost_model.preferred_formats(self.groups.kernel_op(op)):
                 self._complete(op, dict(formats))
 
-    def _with_padding(self, unit: Unit) -> list[Signature]:
-        """The signatures of a unit for the padding states that its inputs can have after the units before it."""
-        signatures = list(self.signatures.get(unit, {}).values()) or [canonical_of(unit)]
+    def _with_padding(self, op: Op) -> list[Signature]:
+        """The signatures of an op for the padding states that its inputs can have after the ops before it."""
+        signatures = list(self.signatures.get(op, {}).values()) or [canonical_signature(op)]
+        rule = rule_of(op)
+        if rule is None:
+            return signatures
         # By value and not by format: two formats may store the same bytes, and then they have the same padding.
-        worst = [self.padding.get(value, Padding.ZERO) if value is not None else Padding.ZERO for value in unit.inputs]
-        padded = [signatures_with_padding(unit, each, worst) for each in signatures]
+        worst = [self.padding.get(value, Padding.ZERO) if value is not None else Padding.ZERO for value in op.inputs]
+        padded = [with_padding_states(rule, op, each, worst) for each in signatures]
         signatures = list(dict.fromkeys(signature for group in padded for signature in group))
         for signature in signatures:
-            for value, storage in zip(unit.outputs, signature.outputs, strict=True):
+            for value, storage in zip(op.outputs, signature.outputs, strict=True):
                 if value is not None and storage is not None and storage.padding:
                     self.padding[value] = max(storage.padding, self.padding.get(value, Padding.ZERO))
         return signatures
@@ -303,20 +310,14 @@ class _FormatPropagation:
         for reader, index in self.tree.readers.get(value, ()):
             self._propagate_to(reader, Slot("in", index), format)
 
-    def _propagate_to(self, unit: Unit, slot: Slot, format: Format) -> None:
-        """Add the signatures of a unit with a format at a slot, unless the unit is an anchor or has no layout rule."""
-        if not isinstance(unit, Op):
-            self._complete(unit, {slot: format})
+    def _propagate_to(self, op: Op, slot: Slot, format: Format) -> None:
+        """Add the signatures of an op with a format at a slot, unless the op is an anchor or has no layout rule."""
+        rule = rule_of(op)
+        if rule is None or rule.is_anchor or op in self.fixed or self._is_known(op, rule, slot, format):
             return
-        rule = rule_of(unit)
-        if rule is None or unit in self.fixed:
-            return
-        if not rule.is_anchor:
-            if self._is_known(unit, rule, slot, format):
-                return
-            self._complete(unit, {slot: format})
-            if rule.has_independent_operands:
-                self._combine(unit, slot, format)
+        self._complete(op, {slot: format})
+        if rule.has_independent_operands:
+            self._combine(op, slot, format)
 
     def _is_known(self, op: Op, rule: LayoutRule, slot: Slot, format: Format) -> bool:
         """Whether an operand of the same class already has the format, so that the signature is known; records the format."""
@@ -330,43 +331,42 @@ class _FormatPropagation:
         completed.add((operand_class, format))
         return is_known
 
-    def _combine(self, unit: Op, slot: Slot, format: Format) -> None:
+    def _combine(self, op: Op, slot: Slot, format: Format) -> None:
         """Add the signatures of a new format at a slot with all known formats of the other operands."""
         combinations = dict.fromkeys(
-            tuple((each, storage.format) for each in unit.slots() if each != slot and (storage := signature[each]))
-            for signature in self.signatures[unit].values()
+            tuple((each, storage.format) for each in op.slots() if each != slot and (storage := signature[each]))
+            for signature in self.signatures[op].values()
         )
         for rest in combinations:
-            self._complete(unit, {**dict(rest), slot: format}, MAX_COMBINATIONS)
+            self._complete(op, {**dict(rest), slot: format}, MAX_COMBINATIONS)
 
-    def _complete(self, unit: Unit, known: dict[Slot, Format], limit: float = inf) -> None:
-        """Add the signature of a unit with known formats at some slots if it has fewer than `limit`, or why there is none."""
-        signature = completed(unit, known)
-        rule = rule_of(unit) if isinstance(unit, Op) else None
-        if unit in self.untransposable and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
+    def _complete(self, op: Op, known: dict[Slot, Format], limit: float = inf) -> None:
+        """Add the signature of an op with known formats at some slots if it has fewer than `limit`, or why there is none."""
+        rule = rule_of(op)
+        assert rule is not None
+        signature = rule.signature(op, known)
+        if op in self.untransposable and not isinstance(signature, Inapplicable) and not isinstance(rule, View):
             # A view op whose result is converted back at once is the op of the model, so it copies no more than the model.
-            reason = untransposable_reason(unit, signature)
+            reason = untransposable_reason(op, signature)
             signature = Inapplicable(reason) if reason else signature
-        if isinstance(signature, Inapplicable):
-            if all(format.is_canonical for format in known.values()):
-                return  # no format was proposed
-            notes = self.result.notes.setdefault(unit if isinstance(unit, Op) else unit.op, [])
+        if not isinstance(signature, Inapplicable):
+            self._add_signature(op, signature, limit)
+        elif not all(format.is_canonical for format in known.values()):  # otherwise no format was proposed
+            notes = self.result.notes.setdefault(op, [])
             if signature.reason not in notes:
                 notes.append(signature.reason)
-            return
-        self._add_signature(unit, signature, limit)
 
-    def _add_signature(self, unit: Unit, signature: Signature, limit: float = inf) -> None:
-        signatures = self.signatures.setdefault(unit, {})
-        key = signature_key(unit, signature)
+    def _add_signature(self, op: Op, signature: Signature, limit: float = inf) -> None:
+        signatures = self.signatures.setdefault(op, {})
+        key = signature_key(op, signature)
         if key in signatures:
             return
         if len(signatures) >= limit:
-            self.cut.add((unit, key))
+            self.cut.add((op, key))
             return
         signatures[key] = signature
-        for slot in unit.slots():
-            value, storage = unit.operand(slot), signature[slot]
+        for slot in op.slots():
+            value, storage = op.operand(slot), signature[slot]
             if value is not None and storage is not None:
                 self._add_format(value, storage.format)
 
@@ -412,9 +412,8 @@ def enforce_pins(candidates: Candidates, pins: Mapping[Value, Format]) -> None:
         if not kept:
             letters = value.axis_letters or ""
             offered = sorted({each.text(letters) for each in (one.outputs[index] for one in signatures) if each})
-            op = writer if isinstance(writer, Op) else writer.op
             raise PinError(
-                f"pinned to {value.format_text(format)}, which no signature of {op.kind} computes",
+                f"pinned to {value.format_text(format)}, which no signature of {writer.kind} computes",
                 where=value.name,
                 hint=f"it can be {', '.join(offered)}; or pin a graph input or output",
             )

@@ -180,10 +180,12 @@ def _criteria(problem: Problem, program: Program, upper: _Array) -> Iterator[_Ar
     casts, depths = np.asarray(program.casts), np.asarray(program.depths)
     yield casts.astype(float)
     yield (depths.max(initial=0) - depths) * casts.astype(float)
-    costs = np.zeros(len(upper))
     assert problem.ranks is not None
+    ranks: dict[int, tuple[int, ...]] = {}
     for op, (first, options) in enumerate(zip(program.first, problem.ops, strict=True)):
         left = [option for option in range(len(options)) if upper[first + option]]
-        for option in left if len(left) > 1 else ():
-            costs[first + option] = problem.ranks(op, option)
-    yield costs
+        ranks |= {first + option: problem.ranks(op, option) for option in left if len(left) > 1}
+    for ranks_of_columns in zip(*ranks.values(), strict=True):
+        costs = np.zeros(len(upper))
+        costs[[*ranks]] = ranks_of_columns
+        yield costs

@@ -13,7 +13,7 @@ from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Operands, Signature, Storage, TensorType, Value
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
-from layoutopt.ops.region_ops import expected_runs, region_rule
+from layoutopt.ops.region_ops import boundary, expected_runs
 from layoutopt.planner import planned_qdq_groups
 from layoutopt.report.schema import (
     CastReport,
@@ -52,7 +52,7 @@ def located_ops(graph: Graph) -> list[LocatedOp]:
     while pending:
         located = pending.pop()
         found.append(located)
-        bodies = located.op.bodies if region_rule(located.op) is not None else {}
+        bodies = located.op.bodies if boundary(located.op) is not None else {}
         for name, body in reversed(bodies.items()):
             path = f"{located.body}{'/' if located.body else ''}{located.op.name or first_output(located.op)}/{name}"
             pending += [LocatedOp(op, body, path, runs[body]) for op in reversed(body.ops)]
@@ -86,7 +86,7 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel) -> 
     op, graph = located.op, located.graph
     signature = op.signature if op.signature is not None else canonical_signature(op)
     moves = moves_data(op)
-    is_free = op in groups.fused_into_kernels or region_rule(op) is not None
+    is_free = op in groups.fused_into_kernels or boundary(op) is not None
     seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.kernel_op(op), signature)
     if moves:
         seconds += _move_seconds(op, signature, cost_model)

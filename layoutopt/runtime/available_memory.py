@@ -18,7 +18,8 @@ def available_bytes(proc: Path = _PROC, groups: Path = _GROUPS) -> int:
         proc: the folder of the process file system.
         groups: the folder of the control groups.
     """
-    return max(0, min([psutil.virtual_memory().available, *_groups(proc, groups), *_limits()]))
+    available: int = psutil.virtual_memory().available
+    return max(0, min(available, *_groups(proc, groups), *_limits()))
 
 
 def _groups(proc: Path, groups: Path) -> Iterator[int]:
@@ -37,7 +38,7 @@ def _groups(proc: Path, groups: Path) -> Iterator[int]:
             top, taken = _text(each / limit).strip(), _text(each / used).strip()
             if top.isdigit() and taken.isdigit():
                 _, _, rest = _text(each / "memory.stat").partition("inactive_file ")
-                yield int(top) - int(taken) + int((rest.split() or [0])[0])
+                yield int(top) - int(taken) + int(next(iter(rest.split()), 0))
             if each == root:
                 break
 

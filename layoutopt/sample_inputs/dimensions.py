@@ -33,10 +33,10 @@ from layoutopt.ir.sizes import (
 )
 from layoutopt.ir.types import Op
 from layoutopt.ops import X, facts, flags
+from layoutopt.ops.along_axis import Concat
 from layoutopt.ops.axiswise import Elementwise
 from layoutopt.ops.convolution import Convolution
 from layoutopt.ops.matrix_product import MatrixProduct
-from layoutopt.ops.rearrangement import Concat
 from layoutopt.ops.signatures import shape_of
 
 _BATCH, _IMAGE, _SEQUENCE, _AUDIO = 1, 224, 128, 16000

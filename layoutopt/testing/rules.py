@@ -25,8 +25,8 @@ from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ir.verify import violations
 from layoutopt.onnx_io import check, emit, to_bytes
-from layoutopt.ops import Inapplicable, canonical_signature, is_canonical, rule_of, with_padding_states
-from layoutopt.passes import InsertCasts, PretransformWeights
+from layoutopt.ops import Inapplicable, is_canonical, rule_of, with_padding_states
+from layoutopt.passes import PretransformWeights
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.passes.planning import assign
 from layoutopt.runtime.session import Session
@@ -168,18 +168,11 @@ def lifted(model: onnx.ModelProto) -> Graph:
 
 
 def forced(graph: Graph, signature: Signature) -> Graph:
-    """The graph with its op under a signature, and its inputs and outputs in the storages of that signature.
-
-    The ops of bodies are canonical, with casts at the boundaries of the bodies.
-    """
+    """The graph with its op under a signature, and its inputs and outputs in the storages of that signature."""
     assert isinstance(graph.origin, ir.Model)
     graph = lift(graph.origin)
     (op,) = graph.ops
     assign(graph, op, signature, set(graph.values))
-    for body in op.bodies.values():
-        for inner in body.ops:
-            inner.signature = canonical_signature(inner)
-        InsertCasts().run(body, PassContext(_NO_TARGET))
     for value in graph.inputs:
         inputs = [signature.inputs[index] for index, each in enumerate(op.inputs) if each is value]
         storages = [storage for storage in inputs if storage is not None]

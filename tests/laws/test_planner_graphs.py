@@ -23,12 +23,11 @@ from layoutopt.ir import DType, Graph, Op, Signature, Slot, Storage, TensorType,
 from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import Array, ArrayData, Attribute
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
-from layoutopt.ops.region_ops import expected_runs, region_rule
+from layoutopt.ops.region_ops import boundary, expected_runs
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import CandidateMemo, Plan, PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.propagation import enforce_pins
-from layoutopt.planner.region_tree import Unit
 from layoutopt.runtime.session import Session
 from layoutopt.testing.rules import lower
 
@@ -238,7 +237,7 @@ def random_pins(graph: Graph, seed: int) -> dict[Value, Format]:
 def cheapest(
     tree: RegionTree,
     model: CostModel,
-    signatures: Mapping[Unit, Sequence[Signature]],
+    signatures: Mapping[Op, Sequence[Signature]],
     pins: Mapping[Value, Format],
     mode: Mode = "inference",
 ) -> float:
@@ -246,18 +245,18 @@ def cheapest(
 
     Ops and distinct casts are weighted by the expected number of runs of their graph.
     """
-    axes = [unit for unit, options in signatures.items() if len(options) > 1]
+    axes = [op for op, options in signatures.items() if len(options) > 1]
 
-    def along(array: Array, unit: Unit | None, other: Unit | None = None) -> Array:
-        """An array over the signatures of one or two units, reshaped to broadcast over all combinations."""
-        if unit in axes and other in axes and axes.index(unit) > axes.index(other):
+    def along(array: Array, op: Op | None, other: Op | None = None) -> Array:
+        """An array over the signatures of one or two ops, reshaped to broadcast over all combinations."""
+        if op in axes and other in axes and axes.index(op) > axes.index(other):
             array = array.T
-        return array.reshape([len(signatures[each]) if each is unit or each is other else 1 for each in axes])
+        return array.reshape([len(signatures[each]) if each is op or each is other else 1 for each in axes])
 
     total = np.zeros([1] * len(axes))
     for op, options in signatures.items():
-        if isinstance(op, Op):
-            prices = [model.kernel_seconds(op, each) * tree.op_weight(op) for each in options]
+        if boundary(op) is None:
+            prices = [model.kernel_seconds(op, each) * tree.weight(op) for each in options]
             total = total + along(np.asarray(prices), op)
     for value in tree.values:
         if value.shape is None or (value.is_constant and mode == "inference" and not tree.is_output(value)):
@@ -265,7 +264,7 @@ def cheapest(
         pinned = Storage(pins[value]) if value in pins else canonical_storage(value)
         producer, place = tree.writers.get(value, (None, 0))
         given = [pinned] if producer is None else [each.outputs[place] for each in signatures[producer]]
-        readers: list[tuple[Unit | None, list[Storage | None]]] = [(None, [pinned])] if tree.is_output(value) else []
+        readers: list[tuple[Op | None, list[Storage | None]]] = [(None, [pinned])] if tree.is_output(value) else []
         uses = tree.readers.get(value, ())
         readers += [(reader, [each.inputs[index] for each in signatures[reader]]) for reader, index in uses]
         formats = {each.format.key(value.shape): each.format for _, required in readers for each in required if each}
@@ -276,7 +275,7 @@ def cheapest(
                 is_own = producer is not None and reader is producer
                 due = due | (along(np.diag(grid), reader) if is_own else along(grid, producer, reader))
             prices = [model.conversion_seconds(value, source, Storage(format)) for source in given if source]
-            total = total + tree.cast_weight(value) * due * along(np.asarray(prices), producer)
+            total = total + tree.weight(value) * due * along(np.asarray(prices), producer)
     return float(total.min())
 
 
@@ -300,7 +299,7 @@ def built(graph: Graph, model: CostModel, mode: Mode = "inference") -> float:
                 is_free = x.is_constant and mode == "inference"
                 total += 0.0 if is_free else runs * model.conversion_seconds(x, x.storage, y.storage)
                 continue
-            total += 0.0 if region_rule(op) is not None else runs * model.kernel_seconds(op, op.signature)
+            total += 0.0 if boundary(op) is not None else runs * model.kernel_seconds(op, op.signature)
             rule, source, target = rule_of(op), op.signature.inputs[:1], op.signature.outputs[0]
             if isinstance(rule, View) and source[0] is not None and target is not None and y is not None:
                 same = rule.output_format(op, source[0].format)
@@ -322,7 +321,7 @@ def plan_of(seed: int, mode: Mode) -> tuple[Graph, RandomCosts, dict[Value, Form
 
 def candidates_of(
     tree: RegionTree, model: CostModel, pins: dict[Value, Format], most: int = MOST_COMBINATIONS
-) -> Mapping[Unit, Sequence[Signature]] | None:
+) -> Mapping[Op, Sequence[Signature]] | None:
     """The signatures to choose from; None if there are too many combinations."""
     candidates = propose(tree, model, pins)
     enforce_pins(candidates, pins)

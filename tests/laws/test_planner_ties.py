@@ -41,7 +41,7 @@ def tied_problem(seed: int) -> Problem:
         for each in problem.tensors
     ]
     ranks = [[int(rng.integers(10**6)) for _ in op] for op in ops]
-    return Problem(ops, tensors, lambda op, option: ranks[op][option])
+    return Problem(ops, tensors, lambda op, option: (ranks[op][option],))
 
 
 def moved(problem: Problem, choice: Choice) -> tuple[float, int, int]:
@@ -56,7 +56,7 @@ def moved(problem: Problem, choice: Choice) -> tuple[float, int, int]:
 def criteria(problem: Problem, choice: Choice) -> tuple[float, int, int, float]:
     ranks = problem.ranks
     assert ranks is not None
-    return (*moved(problem, choice), sum(ranks(op, option) for op, option in enumerate(choice)))
+    return (*moved(problem, choice), sum(ranks(op, option)[0] for op, option in enumerate(choice)))
 
 
 def cheapest_of(problem: Problem) -> list[Choice]:
@@ -181,7 +181,7 @@ def without_constants(plan: Plan) -> dict[Op, list[str]]:
 
 def candidates_of(graph: Graph, model: TiedCosts, pins: dict[Value, Format]) -> dict[str, list[str]]:
     found = propose(RegionTree(graph), model, pins).signatures
-    return {str(unit): sorted(map(str, signatures)) for unit, signatures in found.items()}
+    return {str(op): sorted(map(str, signatures)) for op, signatures in found.items()}
 
 
 def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:

@@ -10,7 +10,6 @@ from test_planner import choices, paid, random_problem
 from test_planner_graphs import Generator, RandomCosts
 
 from layoutopt.errors import PinError
-from layoutopt.ir.types import Op
 from layoutopt.planner import Option, PlanRequest, Problem, Tensor, make_formulated_plan, make_plan, solve
 from layoutopt.planner.problem import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.planner.propagation import storage_key
@@ -186,9 +185,9 @@ def test_a_forced_format_of_a_graph_costs_what_a_plan_with_that_pin_costs() -> N
         tree, signatures = found.formulation.tree, found.formulation.signatures
         repricer = Repricer(found.formulation.problem, found.choice)
         free = [
-            (number, unit.outputs[0], signatures[unit])
-            for number, unit in enumerate(tree.units)
-            if isinstance(unit, Op) and unit.outputs[0] is not None and len(signatures[unit]) > 1
+            (number, op.outputs[0], signatures[op])
+            for number, op in enumerate(tree.ops)
+            if op.outputs[0] is not None and len(signatures[op]) > 1
         ]
         for number, value, candidates in free[:2]:
             if tree.is_output(value):

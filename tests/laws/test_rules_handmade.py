@@ -296,35 +296,6 @@ def _windows() -> Iterator[Sample]:
 
 
 @family
-def _control_flow() -> Iterator[Sample]:
-    x, c = (2, 17, 3, 3), np.asarray(True)
-    yield made(
-        "y = If (c) <then_branch = t () => (p) { p = Relu(x) }, else_branch = e () => (q) { q = Neg(x) }>", c=c, x=x
-    )
-    both = "p, p2 = If (c) <then_branch = t () => (a, b) {{ {} }}, else_branch = e () => (a, b) {{ {} }}>"
-    yield made(both.format("a = Identity(x) b = Exp(z)", "a = Sigmoid(z) b = Identity(x)"), c=c, x=x, z=x)
-    yield made(both.format("a = Relu(x) b = Shape(x)", "a = Neg(x) b = Shape(z)"), c=~c, x=x, z=x, types=(1, 7))
-    loop = "{} = Loop ({}) <body = b (int64 i, bool k, {}) => (bool d, {}) {{ d = Identity(k) {} }}>"
-    yield made(loop.format("y", "m, , x", "float[2,17,3,3] s", "r", "r = Relu(s)"), m=np.int64(3), x=x)
-    yield made(loop.format("y, a", "m, , x", "s", "r, q", "r = Add(s, z) q = Neg(r)"), m=np.int64(2), x=x, z=x)
-    yield made(
-        loop.format("y, z", "m, c, x, w", "s, u", "v, r", "r = Relu(s) v = Exp(u)"), m=np.int64(2), c=c, x=x, w=x
-    )
-    yield made(loop.format("y", "m, , x", "s", "r", "r = Concat <axis = 0> (s, z)"), m=np.int64(2), x=x, z=x)
-    yield made(loop.format("y", "m, c, x", "float[2,17,3,3] s", "r", "r = Sub(s, z)"), m=np.int64(0), c=c, x=x, z=x)
-    body = "body = b (float[{e}] s, float[{e}] u) => (float[{e}] r, float[{e}] o) {{ {} }}"
-    scan = f"{{}} = Scan ({{}}) <num_scan_inputs = 1, {{}} {body}>"
-    step = "r = Add(s, u) o = Relu(r)"
-    yield made(scan.format("y, a", "h, x", "", step, e="2,17,3"), h=(2, 17, 3), x=(4, 2, 17, 3))
-    axes = "scan_input_axes = [1], scan_output_axes = [2], scan_output_directions = [1],"
-    yield made(scan.format("y, a", "h, x", axes, step, e="2,17,3"), h=(2, 17, 3), x=(2, 4, 17, 3))
-    yield made(scan.format("y, a", "h, x", "scan_input_axes = [-1],", step, e="2,17"), h=(2, 17), x=(2, 17, 4))
-    yield made(
-        scan.format("y, a", "h, x", "", "r = Add(s, z) o = Sub(u, z)", e="2,17"), h=(2, 17), x=(4, 2, 17), z=(2, 17)
-    )
-
-
-@family
 def _normalizations() -> Iterator[Sample]:
     x, c = (3, 17, 2, 2), (17,)
     var = np.abs(random(c, "var")) + 0.1

@@ -18,7 +18,7 @@ from layoutopt.dialects import DIALECTS, Lower
 from layoutopt.formats import Format
 from layoutopt.inference import lift
 from layoutopt.ir import Graph, Op, Use, Value, constants
-from layoutopt.ir.types import Data
+from layoutopt.ir.types import Data, Slot
 from layoutopt.onnx_io import emit, from_message
 from layoutopt.ops import rule_of
 from layoutopt.passes import DEFAULT_PIPELINE
@@ -213,9 +213,10 @@ def planning_work(graph: Graph, target: CostModel, monkeypatch: pytest.MonkeyPat
     """The work of planning: operands that rules complete, options of the problem, columns of the linear programs."""
     done: Counter[str] = Counter()
 
-    def completed(unit: propagation.Unit, known: dict[object, Format]) -> object:
-        done["operands completed"] += len(unit.inputs) + len(unit.outputs)
-        return complete(unit, known)
+    class Propagation(propagation._FormatPropagation):
+        def _complete(self, op: Op, known: dict[Slot, Format], limit: float = float("inf")) -> None:
+            done["operands completed"] += len(op.inputs) + len(op.outputs)
+            super()._complete(op, known, limit)
 
     class Counted(Program):
         def __init__(self, problem: object, limit: float) -> None:
@@ -223,9 +224,8 @@ def planning_work(graph: Graph, target: CostModel, monkeypatch: pytest.MonkeyPat
             done["columns"] += len(self.prices)
             done["options"] += sum(map(len, problem.ops))
 
-    complete = propagation.completed
     with monkeypatch.context() as patch:
-        patch.setattr(propagation, "completed", completed)
+        patch.setattr(propagation, "_FormatPropagation", Propagation)
         patch.setattr("layoutopt.planner.solver.Program", Counted)
         make_plan(PlanRequest(graph, target))
     return done

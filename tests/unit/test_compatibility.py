@@ -14,8 +14,7 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cli import main
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime import tables
-from layoutopt.dialects.onnxruntime.tables import kernels
+from layoutopt.dialects.onnxruntime.tables import TABLE, kernels
 from layoutopt.errors import ModelError, TargetError
 from layoutopt.report.compatibility import check_model, op_name
 from layoutopt.runtime.kernel_queries import blocked_channels, node_support
@@ -94,7 +93,7 @@ def test_an_opset_that_is_not_supported(save) -> None:
 
 @on_x86
 def test_the_installed_onnxruntime_has_the_table() -> None:
-    table = tomllib.loads(Path(tables.__file__).with_name("kernels.toml").read_text(encoding="utf-8"))["kernel"]
+    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))["kernel"]
     for row, binding in ((each, types) for each in table for types in each["types"]):
         names = [f"x{index}" for index in range(len(row["inputs"]))]
         dtypes = (tensor_name(binding.get(each, each)) for each in row["inputs"])

@@ -195,7 +195,7 @@ CRIMES: list[tuple[Callable[[Graph], None], str]] = [
     (of_value("a", storage=Storage(NHWC, Padding.ANY)), "tensors without padding have state zero"),
     (plan_one_op("cast"), "operands have the storages of the signature"),
     (require_another_output, "outputs have the required storages"),
-    (change_the_storage_of_a_body, "bodies have the storages of the signature of their op"),
+    (change_the_storage_of_a_body, "boundaries of bodies are canonical"),
     (forget_a_cast, "operands have the storages of the signature"),
     (feed_garbage_padding, "operands have the storages of the signature"),
     (of_value("a", "lowered", storage=Storage(NHWC)), "lowered values have no format"),

@@ -11,7 +11,7 @@ Ops without a native kernel are written as in the dialect `ops`, with reshapes a
     blocked_passes, plain_passes, winograd    the passes on the lowered graph
     integer                                   the passes on quantised models
     default_blocks                            the ops that onnxruntime itself runs in blocks
-    tables                                    kernels and measured costs
+    tables                                    kernels beyond ONNX
 """
 
 from collections.abc import Sequence

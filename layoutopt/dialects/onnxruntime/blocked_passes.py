@@ -173,7 +173,7 @@ class CheckBlockSize(Pass):
     handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Add the check in front of the first blocked convolution, or of the first other blocked kernel if there is none.
+        """Add the check in front of the first blocked convolution with a constant bias, or without one.
 
         It is in the main graph, so that it runs exactly once; bodies capture its result.
         """
@@ -189,8 +189,7 @@ class CheckBlockSize(Pass):
                 captured = _captured(graph, owner, checked)
                 owner.set_inputs(op, (*op.inputs[:2], captured, *op.inputs[3:]))
                 return
-        zero = _add(graph, "ReduceSum", (_checked_bias(graph, block, np.zeros(block)),), (), keepdims=0)
-        _add_zero(graph, *blocked[0], zero)
+        context.reason_to_keep = "no convolution with a constant bias can check the block size of a machine"
 
 
 def packed_block(names: Iterable[str]) -> int | None:
@@ -203,13 +202,6 @@ def block_mismatch(packed: int, block: int | None, runtime: str) -> str:
     """The reason why a model that is packed for one block size does not run where `runtime` has another one, or none."""
     here = f"those of {runtime} have {block} here" if block else f"{runtime} has no blocked kernels here"
     return f"it is packed for blocks of {packed} channels, and {here}"
-
-
-def _add_zero(graph: Graph, owner: Graph, op: Op, zero: Value) -> None:
-    """Let an op read its first input plus a zero of the main graph."""
-    producer, inputs = owner.producer(op.x), (op.x, _captured(graph, owner, zero))
-    result = owner.new_result("Add", inputs, op.x.type, "block_guard/result", producer, first=producer is None)
-    owner.set_input(op, 0, result)
 
 
 def _captured(graph: Graph, owner: Graph, value: Value) -> Value:

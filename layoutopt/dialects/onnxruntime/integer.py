@@ -1,7 +1,7 @@
 """Passes on quantised models: Q/DQ ops around other ops, before and after baking, and QLinear ops with channels last.
 
 Every rewrite after baking computes the same integers as the ops that it replaces, for all input integers; measured costs
-(`integer_costs.toml`) decide where a rewrite is made.
+decide where a rewrite is made.
 """
 
 from math import prod
@@ -10,7 +10,6 @@ import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
 from layoutopt.dialects.builder import replace_op, rewriting
-from layoutopt.dialects.onnxruntime.tables import kernel_costs
 from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
@@ -92,16 +91,36 @@ def _write_softmax(graph: Graph, softmax: Op) -> None:
     replace_op(graph, softmax, builder)
 
 
-ELEMENTWISE = frozenset(
-    {
-        *("DequantizeLinear", "QuantizeLinear"),
-        *("Add", "Sub", "Mul", "Div"),
-        *("Clip", "Erf", "Exp", "Gelu", "HardSigmoid", "Sigmoid", "Tanh"),
-        *(f"com.microsoft::{each}" for each in ("Gelu", "QuickGelu")),
-        *(f"com.microsoft::QLinear{each}" for each in ("Add", "Mul", "Sigmoid")),
-    }
-)
-"""Kinds of ops that may be part of a chain; the cost table has a row for each op type."""
+# Measured seconds of stock onnxruntime's kernels, one thread, fitted to uint8 and float32 arrays of (1, 112, 112, 16),
+# (1, 56, 56, 16), (1, 56, 56, 72), (1, 28, 28, 88) and (1, 14, 14, 240) on an AMD EPYC (family 25) with AVX2, onnxruntime
+# 1.23.2: `python benchmarks/quantised.py kernels` prints the times again.
+
+ELEMENTWISE: dict[str, float] = {
+    "DequantizeLinear": 0.20e-9,
+    "QuantizeLinear": 0.36e-9,
+    "Add": 0.20e-9,
+    "Sub": 0.20e-9,
+    "Mul": 0.20e-9,
+    "Div": 0.30e-9,
+    "Clip": 0.17e-9,
+    "Erf": 0.82e-9,
+    "Exp": 0.40e-9,
+    "Gelu": 1.1e-9,
+    "com.microsoft::Gelu": 1.1e-9,
+    "HardSigmoid": 0.17e-9,
+    "com.microsoft::QuickGelu": 0.70e-9,
+    "Sigmoid": 0.33e-9,
+    "Tanh": 0.33e-9,
+    "com.microsoft::QLinearAdd": 0.22e-9,
+    "com.microsoft::QLinearMul": 0.32e-9,
+    "com.microsoft::QLinearSigmoid": 0.40e-9,
+}
+"""Seconds per element of the kinds of ops that may be part of a chain."""
+
+_CALL = 2.0e-6
+"""Seconds of an op, however few elements it has."""
+_LOOK_UP_CALLS, _LOOK_UP = 7.0e-6, 1.44e-9
+"""Seconds of a look-up (Reshape, Cast, GatherElements, Reshape), and for each of its elements."""
 
 _MIN_OPSET = 11  # the first opset with GatherElements
 
@@ -187,9 +206,8 @@ def _chain(graph: Graph, x: Value, y: Value) -> tuple[list[Op], list[Op]]:
 
 def _is_slow(y: Value, replaced: list[Op]) -> bool:
     """Whether a look-up is estimated to take less time than the ops that it replaces."""
-    costs, elements = kernel_costs(), prod(y.static_shape or ())
-    before = sum(costs[op.op_type].seconds(elements) for op in replaced)
-    return before > sum(costs[op].seconds(elements) for op in ("Reshape", "Cast", "GatherElements", "Reshape"))
+    elements = prod(y.static_shape or ())
+    return sum(_CALL + ELEMENTWISE[op.kind] * elements for op in replaced) > _LOOK_UP_CALLS + _LOOK_UP * elements
 
 
 def _table(graph: Graph, x: Value, y: Value, ops: list[Op]) -> Array | None:
@@ -224,10 +242,13 @@ def _look_up(graph: Graph, table: Array, x: Value, y: Value, producer: Op) -> No
 
 
 _BROADCASTING = {
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), (0, 1)),
-    **dict.fromkeys(("com.microsoft::QLinearAdd", "com.microsoft::QLinearMul"), (0, 3)),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), (0, 1, 13e-9)),
+    "com.microsoft::QLinearAdd": (0, 3, 34e-9),
+    "com.microsoft::QLinearMul": (0, 3, 13e-9),
 }
-"""The indices of the two operands of the ops whose kernels are called once per row."""
+"""The indices of the two operands of the ops whose kernels are called once per row, and the seconds of such a call."""
+_RESHAPES, _EXPAND = 3.0e-6, 5.5e-6
+"""Seconds of a Reshape at either end, and of Expand and Reshape of a computed operand."""
 
 
 class WidenRows(Pass):
@@ -252,10 +273,10 @@ class WidenRows(Pass):
 
 def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
     """Merge the last two axes of an op whose other operand, of shape (..., 1, channels), is broadcast, if that saves time."""
-    shape, costs = op.y.static_shape, kernel_costs()
+    shape = op.y.static_shape
     if shape is None or len(shape) < 3 or shape[-2] == 1 or shape[-1] == 1:
         return
-    first, second = _BROADCASTING[op.kind]
+    first, second, row = _BROADCASTING[op.kind]
     for image, channels in ((first, second), (second, first)):
         x, other = op.inputs[image], op.inputs[channels]
         # A shape of fewer axes is one with extents of 1 in front.
@@ -267,8 +288,7 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
         return
     merged_shape, columns = (*shape[:-2], shape[-2] * shape[-1]), shape[-2]
     is_computed, outer = other.data is None, other.dims[:-2]
-    seconds = costs[op.op_type].row * prod(shape[:-2]) * (columns - 1)
-    seconds -= (2 + is_computed) * costs["Reshape"].seconds() + is_computed * costs["Expand"].seconds()
+    seconds = row * prod(shape[:-2]) * (columns - 1) - _RESHAPES - is_computed * _EXPAND
     nbytes = other.data.nbytes * (columns - 1) if other.data is not None else 0
     if seconds <= 0 or not budget.request(op.name or op.kind, nbytes, seconds):
         return

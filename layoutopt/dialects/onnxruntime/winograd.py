@@ -163,8 +163,8 @@ class Site:
     @property
     def shape_key(self) -> Hashable:
         """Everything that the time of the convolution depends on, besides its elements."""
-        present = tuple(each is not None for each in self.operands)
-        return self.batch, self.channels, self.filters, self.image, present, tuple(sorted(self.activation.items()))
+        types = tuple(value and value.type for value in self.op.inputs)
+        return types, tuple(sorted(self.activation.items()))
 
     @property
     def tilings(self) -> list[Tiling]:
@@ -584,11 +584,9 @@ class WinogradRewriter:
         bias = self._bias if component == ones else None  # every output has the point 1 with factor 1
         (rows, top, bottom), (columns, left, right) = map(Tiles.taps, self._tiles, component)
         coefficients, steps = np.outer(rows, columns), tuple(each.outputs for each in self._tiles)
-        operands = self._x, self._depthwise(site.channels, coefficients)
+        image = self._x, self._depthwise(site.channels, coefficients)
         extents = tuple(each.count for each in self._tiles)
-        transformed = self._conv(
-            operands, (site.batch, site.channels, *extents), False, (top, left, bottom, right), steps
-        )
+        transformed = self._conv(image, (site.batch, site.channels, *extents), False, (top, left, bottom, right), steps)
         operands = transformed, self._transformed_filter(component), bias, added
         border = 0 if self._tiles[1].is_tiled else 1
         pads = 0, border, 0, border

@@ -13,9 +13,9 @@ from layoutopt.dialects.builder import OpBuilder
 from layoutopt.formats import Format, Shape, product
 from layoutopt.ir.types import Array, Attribute, DType, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
+from layoutopt.ops.along_axis import Slice
 from layoutopt.ops.feature_maps import Resize
 from layoutopt.ops.normalization import KIND, ExportedGroupNormalization, normalized, per_channel
-from layoutopt.ops.rearrangement import Slice
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCKS = (8, 16)  # without and with AVX-512

@@ -98,16 +98,6 @@ def _range(node: Node) -> Elements | None:
     return as_elements(np.arange(start, limit, delta))
 
 
-@_function_of("Constant")
-def _constant(node: Node) -> Elements | None:
-    """A Constant in a function, whose attribute may be an argument of the call."""
-    for name in ("value_int", "value_ints", "value_float", "value_floats"):
-        if name in node.attributes:
-            return as_elements(np.asarray(node.attributes[name]))
-    value = node.attributes.get("value")
-    return None if value is None else as_elements(value.payload.numpy())
-
-
 # --- data movement -----------------------------------------------------------------------------------------------------
 
 
