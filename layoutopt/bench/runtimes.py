@@ -6,7 +6,7 @@ OpenVINO runs on the CPU, configured for latency, in float32 like onnxruntime.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import onnxruntime
 
@@ -22,31 +22,6 @@ _OPENVINO_REORDERS = ("Transpose", "Reorder")
 
 RUNTIMES = ("onnxruntime", "openvino")
 """The names of the runtimes."""
-
-
-class Session(Protocol):
-    """A model that is ready to run."""
-
-    def run(self, feed: Mapping[str, Array]) -> Sequence[Any]:
-        """The values of the outputs."""
-
-    def reorder_share(self) -> float:
-        """The fraction of the time in Transposes and reorders of a session with profiling."""
-
-
-class Runtime(Protocol):
-    """A runtime, which raises its own exceptions."""
-
-    @property
-    def name(self) -> str:
-        """The name of the runtime."""
-
-    @property
-    def version(self) -> str:
-        """The version of the runtime."""
-
-    def open(self, model: Path, threads: int, trace: Path | None = None) -> Session:
-        """Create a session, with profiling if there is a prefix for the files of a trace."""
 
 
 class OnnxRuntime:
@@ -129,6 +104,13 @@ class OpenVinoSession:
         times = [(each.node_type, each.real_time.total_seconds()) for each in executed]
         total = sum(seconds for _, seconds in times)
         return sum(seconds for op, seconds in times if op in _OPENVINO_REORDERS) / total if total else 0.0
+
+
+Session: TypeAlias = OnnxSession | OpenVinoSession
+"""A model that is ready to run; `reorder_share` is for sessions with profiling."""
+
+Runtime: TypeAlias = OnnxRuntime | OpenVino
+"""A runtime, which raises its own exceptions."""
 
 
 def load_runtime(name: str) -> Runtime:

@@ -11,6 +11,7 @@ constants whose `Data` is the same object once.
 from collections.abc import Collection, Iterable, Sequence
 
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Function, Op, Value
@@ -91,6 +92,7 @@ class Emission:
             self.model.device_configurations = origin.device_configurations
             self.model.graph.meta[MAP_TYPES] = origin.graph.meta.get(MAP_TYPES, {})
         _make_node_names_unique(self.model)
+        RemoveUnusedFunctionsPass()(self.model)  # type: ignore[no-untyped-call]
 
     def _declare(self, op: Op, body: Graph) -> None:
         """Add the values of a body: the captured outer values, and its own values under unused names."""
@@ -165,10 +167,10 @@ class Emission:
             opset_imports=opset_imports,
             name=graph.name or None,
         )
-        origin = graph.origin.graph if isinstance(graph.origin, ir.Model) else graph.origin
-        if isinstance(origin, ir.Graph):
-            emitted.doc_string = origin.doc_string
-            emitted.metadata_props.update(origin.metadata_props)
+        original = graph.origin.graph if isinstance(graph.origin, ir.Model) else graph.origin
+        if isinstance(original, ir.Graph):
+            emitted.doc_string = original.doc_string
+            emitted.metadata_props.update(original.metadata_props)
         return emitted
 
     def _output(self, value: Value) -> ir.Value:

@@ -18,7 +18,6 @@ from layoutopt.files import MARK
 from layoutopt.onnx_io.messages import MAP_TYPES, parse_message, refuse_losses, remove_map_types
 from layoutopt.onnx_io.repair import Repair, Repairs, attach, repair
 from layoutopt.onnx_io.schema import check_versions
-from layoutopt.onnx_io.serialize import weights
 from layoutopt.onnx_io.tensors import DataFolder, check_tensors
 from layoutopt.runtime.errors import raise_if_out_of_memory
 
@@ -97,9 +96,6 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
     RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
     model.graph.meta[MAP_TYPES] = map_types
     folder.locate(model)
-    for value, _ in weights(model):
-        if not value.is_graph_input():  # onnx_ir gives it the type of its tensor, and writes that
-            value.type = value.shape = None
     attach(model, repairs)
     model.metadata_props.pop(MARK, None)  # it is that of this file
     _sort(model)

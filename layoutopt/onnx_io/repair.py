@@ -122,7 +122,8 @@ def _drop_contradicting_declarations(message: onnx.ModelProto) -> Iterator[Repai
             tensor.name: onnx.helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
             for tensor in graph.initializer
         }
-        types = initializers | {info.name: info.type for info in graph.input}
+        inputs = {info.name: info.type for info in graph.input}
+        types = initializers | inputs
         defined = set(types)
         for info in graph.output:
             types.setdefault(info.name, onnx.TypeProto.FromString(info.type.SerializeToString()))
@@ -131,5 +132,6 @@ def _drop_contradicting_declarations(message: onnx.ModelProto) -> Iterator[Repai
             if contradict(types[info.name], info.type):
                 wrong.add(info.name)
                 yield Repair(info.name, "is declared twice, as different types", "the type of its definition is used")
-            info.type.CopyFrom(types[info.name])  # onnx_ir gives a value the type that is declared last
+            if info.name in wrong or info.name in inputs:  # onnx_ir gives a value the type that is declared last
+                info.type.CopyFrom(types[info.name])
         keep_messages(graph.value_info, [info for info in graph.value_info if info.name not in wrong & defined])

@@ -104,7 +104,8 @@ def check_operands(model: ir.Model) -> None:
     Raises:
         ModelError: a property does not hold; the error names the node.
     """
-    for part in (model.graph, *model.functions.values()):
+    parts: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for part in parts:
         opsets = opsets_of(part.opset_imports)
         for node in part.all_nodes():
             if (schema := find_schema(node.op_type, node.domain, opsets.get(node.domain, 0))) is not None:

@@ -82,6 +82,10 @@ def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
     for graph in graphs(proto):
         for tensor in graph.initializer:
             _drop_repeated_metadata(tensor)
+        constants = {
+            tensor.name for tensor in graph.initializer
+        }  # onnx_ir declares their types when it has read a file
+        keep_messages(graph.value_info, [info for info in graph.value_info if info.name not in constants])
     return proto
 
 

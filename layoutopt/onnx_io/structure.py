@@ -8,9 +8,7 @@ A subgraph may read every value of the enclosing graphs by name; a name that it 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
@@ -176,29 +174,11 @@ def captures_of(node: ir.Node) -> dict[str, ir.Node | None]:
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     """The tensor of a Constant node; None for any other node, and for attributes that are not tensors."""
-    if (node.domain, node.op_type) != ("", "Constant") or len(node.attributes) != 1 or len(node.outputs) != 1:
+    if (node.domain, node.op_type) != ("", "Constant") or node.inputs or not node.outputs or not node.outputs[0].name:
         return None
-    attr = next(iter(node.attributes.values()))
-    if attr.is_ref() or node.inputs or not node.outputs[0].name:
+    try:
+        if "value" in node.attributes and len(node.attributes) == 1:
+            return node.attributes["value"].as_tensor()  # without the name that onnx_ir would give it
+        return ir.convenience.get_const_tensor(node.outputs[0])
+    except (TypeError, ValueError):  # it is no valid Constant
         return None
-    return _tensor(attr)
-
-
-def _tensor(attr: ir.Attr) -> ir.TensorProtocol | None:
-    value: Any = attr.value
-    match attr.name, attr.type.name:
-        case "value", "TENSOR":
-            return attr.as_tensor()
-        case ("value_float", "FLOAT") | ("value_floats", "FLOATS"):
-            return ir.Tensor(np.array(value, np.float32))
-        case ("value_int", "INT") | ("value_ints", "INTS"):
-            return ir.Tensor(np.array(value, np.int64))
-        case "value_string", "STRING":
-            return ir.StringTensor([_bytes(value)], shape=ir.Shape([]))
-        case "value_strings", "STRINGS":
-            return ir.StringTensor([_bytes(item) for item in value], shape=ir.Shape([len(value)]))
-    return None
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else text

@@ -259,7 +259,7 @@ def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
         stored.tofile(file)
     elif isinstance(tensor, StreamedTensor) and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
         for chunk in chunks(tensor.data):
-            file.write(chunk.reshape(-1).view(np.uint8))
+            file.write(chunk.reshape(-1).view(np.uint8).data)
     else:
         file.write(tensor.tobytes())
 
