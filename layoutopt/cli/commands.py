@@ -55,7 +55,7 @@ def inspect(
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
-    No model is written. For a model that layoutopt wrote, the options stored in the model are printed,
+    No model is written. For a model that layoutopt wrote, the options and formats stored in the model are printed,
     unless --target or the configuration names a target.
     """
 

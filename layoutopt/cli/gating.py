@@ -151,12 +151,11 @@ def _require_one_target(settings: Mapping[Path, Settings]) -> None:
     Raises:
         UsageError: two models have different targets, runtimes or dialects.
     """
-    chosen = {(each.target, each.runtime, each.dialect): path for path, each in settings.items()}
-    if len(chosen) > 1:
-        ((first, *_), one), ((second, *_), other) = list(chosen.items())[:2]
-        what = f"is configured for another target, runtime or dialect than {one}"
-        hint = f"check the models for {first} and those for {second} in calls of their own"
-        raise UsageError(what, where=str(other), hint=hint)
+    first, *others = settings
+    chosen = {path: (each.target, each.runtime, each.dialect) for path, each in settings.items()}
+    if (other := next((path for path in others if chosen[path] != chosen[first]), None)) is not None:
+        what = f"is configured for another target, runtime or dialect than {first}"
+        raise UsageError(what, where=str(other), hint="check the models of each target in a call of their own")
 
 
 def _raise_for_status(report: GateReport) -> None:

@@ -1,11 +1,12 @@
 """`inspect` and `explain`: the plan of a model, and the reasons for its conversions."""
 
 import json
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layoutopt import explanation, onnx_io
+from layoutopt import explanation, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import JsonRecord
@@ -27,6 +28,7 @@ from layoutopt.report.stamp import KEY
 if TYPE_CHECKING:
     from layoutopt.page import OriginalGraph
 
+_FORMATS = ("formats", "input_formats", "output_formats", "src_format", "dst_format")  # attributes of planned ops
 _FIELDS = (
     *("model", "target", "runtime", "dialect", "changed", "reason", "dims", "plan", "gain", "facts", "before", "after"),
     *("casts", "notes"),
@@ -107,8 +109,9 @@ def inspect(given: Given, model: Path) -> None:
             where = f"--html {path_text(given.html)}"
             raise UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
         state = "unchanged since it was written" if stamped["is_intact"] else "edited since it was written"
-        note = "Give --target to plan the model again."
-        record.show(stamped, Document(title=str(stamped["model"]), aside=state, record=stamped["stamp"], note=note))
+        ops = stamped["ops"] if given.show_all else _counted(stamped["ops"])
+        shown, note = {**stamped["stamp"], "ops": ops}, "Give --target to plan the model again."
+        record.show(stamped, Document(title=stamped["model"], aside=state, record=shown, note=note))
         return
     report = result.report
     warn_of_repairs(repairs_of(report.notes))
@@ -146,7 +149,7 @@ def _paired(before: "OriginalGraph", ops: list[Op], reports: list[OpReport]) -> 
 
 
 def _stamped(path: Path) -> dict[str, Any] | None:
-    """The options of a model that layoutopt wrote, from its own metadata; None for any other."""
+    """A model that layoutopt wrote, described by its own metadata and attributes; None for any other."""
     model = onnx_io.read(path)
     try:
         stamp = json.loads(model.metadata_props.get(KEY, ""))
@@ -155,4 +158,16 @@ def _stamped(path: Path) -> dict[str, Any] | None:
     if not isinstance(stamp, dict):
         return None
     is_intact = stamp.get("fingerprint") == onnx_io.fingerprint(model)
-    return {"model": path_text(path), "stamp": stamp, "is_intact": is_intact}
+    ops = [op for each in inference.lift(model).regions() for op in each.ops]
+    formats = [{key: op.attributes[key] for key in _FORMATS if key in op.attributes} for op in ops]
+    records = [{"name": op.name, "op": op.op_type, **each} for op, each in zip(ops, formats, strict=True)]
+    return {"model": path_text(path), "stamp": stamp, "is_intact": is_intact, "ops": records}
+
+
+def _counted(ops: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row for all ops of one type with the same formats, the most frequent first."""
+    rows: dict[str, dict[str, Any]] = {}
+    for each in ops:
+        own = {key: value for key, value in each.items() if key != "name"}
+        rows.setdefault(str(own), {**own, "ops": 0})["ops"] += 1
+    return sorted(rows.values(), key=lambda row: -row["ops"])

@@ -30,7 +30,7 @@ def find_item(view: PlanView, name: str) -> Value | Op:
     """
     values = {value.name: value for value in reversed(view.formulation.tree.values)}
     ops = {op.name: op for op in reversed(list(view.plan.signatures)) if op.name}
-    known = {**ops, **values}
+    known: dict[str, Value | Op] = {**ops, **values}
     if name in known:
         return known[name]
     nearest = get_close_matches(name, known, _NEAREST, cutoff=0.5)

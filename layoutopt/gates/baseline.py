@@ -56,10 +56,10 @@ class Baseline(ReportModel):
         Raises:
             ArgumentError: all entries are for other targets or runtimes.
         """
-        pairs = sorted({(each.target, each.runtime) for each in self.entries})
-        if pairs and (target, runtime) not in pairs:
-            others = ", ".join(f"{name} (runtime {program})" for name, program in pairs)
-            what = f"has no entry for the target {target} (runtime {runtime}), only for {others}"
+        names = sorted({f"{each.target} (runtime {each.runtime})" for each in self.entries})
+        name = f"{target} (runtime {runtime})"
+        if names and name not in names:
+            what = f"has no entry for the target {name}, only for {', '.join(names)}"
             hint = f"name one of these with --target, or add {target} with --update-baseline"
             raise ArgumentError(what, where=path_text(path), hint=hint)
 

@@ -83,7 +83,7 @@ def boundary(op: Op) -> list[Link] | None:
         return None
     inner = (body.inputs[len(body.inputs) - op.captured :] for body in op.bodies.values())
     captured = zip(op.inputs[op.uncaptured_input_count :], *inner, strict=True)
-    return [*found, *(Link(operand, inputs) for operand, *inputs in captured)]
+    return [*found, *(Link(operand, tuple(inputs)) for operand, *inputs in captured)]
 
 
 def _of_branches(op: Op) -> list[Link] | None:
@@ -93,7 +93,7 @@ def _of_branches(op: Op) -> list[Link] | None:
     if set(op.bodies) != {*_BRANCHES} or op.uncaptured_input_count != 1 or sizes != {(op.captured, len(op.outputs))}:
         return None
     rows = zip(op.outputs, *(body.outputs for body in bodies), strict=True)
-    return [Link(results=results, output=output) for output, *results in rows]
+    return [Link(results=tuple(results), output=output) for output, *results in rows]
 
 
 def _of_iterations(op: Op) -> list[Link] | None:

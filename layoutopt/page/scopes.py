@@ -16,7 +16,6 @@ Scope: TypeAlias = tuple[str, ...]
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 _MIN_PATH = 2  # names of a path
 _MIN_SHARE = 0.2  # of the ops: with fewer, the names do not determine the structure
-_MAX_AGE = 24  # ops behind one with a module that belong to it
 
 
 def op_scopes(ops: Sequence[LocatedOp], known: Mapping[Op, Scope] | None = None) -> list[Scope]:
@@ -30,12 +29,8 @@ def op_scopes(ops: Sequence[LocatedOp], known: Mapping[Op, Scope] | None = None)
     if sum(map(bool, found)) < _MIN_SHARE * len(found):
         return [()] * len(found)
     scopes: list[Scope] = []
-    last: Scope = ()
-    age = 0
     for scope in found:
-        age = 0 if scope else age + 1
-        last = scope or (last if age <= _MAX_AGE else ())
-        scopes.append(last)
+        scopes.append(scope or (scopes[-1] if scopes else ()))
     return scopes
 
 

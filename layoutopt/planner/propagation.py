@@ -57,9 +57,10 @@ class RegionTree:
         self.graph = graph
         runs = expected_runs(graph)
         self.runs = runs if weights_by_runs else dict.fromkeys(runs, 1.0)
-        self.graph_of: dict[Op | Value, Graph] = {node: each for each in runs for node in (*each.ops, *each.values)}
-        self.ops = [node for node in self.graph_of if isinstance(node, Op)]
-        self.values = [node for node in self.graph_of if isinstance(node, Value)]
+        self.ops = [op for each in runs for op in each.ops]
+        self.values = [value for each in runs for value in each.values]
+        self.graph_of: dict[Op | Value, Graph] = {op: each for each in runs for op in each.ops}
+        self.graph_of.update((value, each) for each in runs for value in each.values)
         self.writers: dict[Value, tuple[Op, int]] = {}
         self.readers: dict[Value, list[tuple[Op, int]]] = {}
         for op in self.ops:

@@ -75,7 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text)
     for number in range(20):
         for moment in ("before", "after"):
-            (tmp_path / "dumps" / f"{number:02}-{moment}-fold-constants.txt").write_text("precious")
+            (tmp_path / "dumps" / f"{number:02}-{moment}-share-constants.txt").write_text("precious")
     return tmp_path
 
 

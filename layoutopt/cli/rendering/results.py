@@ -191,7 +191,7 @@ def gates_document(report: GateReport) -> Document:
     warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning", "skipped")]
     rows = []
     for each in report.models:
-        row = {"model": each.model, "result": each.status}
+        row: dict[str, Any] = {"model": each.model, "result": each.status}
         if (found := each.numbers) is not None:
             row |= {
                 "layout changes": found.transposes + found.casts,
