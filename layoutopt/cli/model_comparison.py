@@ -62,7 +62,7 @@ def verify(given: Given, original: Path, rewritten: Path) -> None:
     if verdict.status == "not verified":
         hint = "give models that onnxruntime can run on this machine"
         raise NotVerifiedError(f"not verified: {verdict.reason}", where=str(original), hint=hint)
-    for path, graph in zip(files, graphs, strict=True):
+    for path, graph in dict(zip(files, graphs, strict=True)).items():
         warn_of_repairs(graph.repairs, str(path))
 
 
