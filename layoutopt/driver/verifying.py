@@ -52,8 +52,6 @@ def raise_unless_passed(job: Job, verdict: Verification, difference: str) -> Non
     """
     if verdict.status == "failed":
         hint = "nothing was written; please report it with the model"
-        error = VerificationError(difference, where=job.name, hint=hint)
-        error.tensors = verdict.tensors
-        raise error
+        raise VerificationError(difference, where=job.name, hint=hint)
     if verdict.status == "not verified" and not job.options.allow_unverified:
         raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)
