@@ -26,7 +26,7 @@ Mode: TypeAlias = Literal["inference", "training"]
 Sessions: TypeAlias = Literal["balanced", "fast"]
 Moment: TypeAlias = Literal["before", "after"]
 PlanWith: TypeAlias = Callable[[CostModel], Plan]
-MakePlan: TypeAlias = Callable[[Graph, "PassContext", PlanWith], tuple[CostModel, Plan]]
+MakePlan: TypeAlias = Callable[[Graph, PlanWith], tuple[CostModel, Plan]]
 TimeGraphs: TypeAlias = Callable[[Sequence[Graph]], Sequence[float | None]]
 Watch: TypeAlias = Callable[[Moment, "Pass", Graph], None]
 
@@ -57,7 +57,7 @@ class PassContext:
         keeps_qdq_groups: whether QDQ groups stay as they are.
         has_baked_passes: whether the dialect has passes on quantised models after baking.
         make_plan: returns the plan and the cost model that it has the prices of, given a function that plans at the prices of
-            a cost model. By default it is called with `cost_model`.
+            a cost model; None to plan at those of `cost_model`.
         time_graphs: times lowered graphs in the runtime, in seconds; None for a graph that was not timed. Not set if nothing is
             to be timed.
         plan: the plan; None before planning.
@@ -82,7 +82,7 @@ class PassContext:
     counts_moves: bool = False
     keeps_qdq_groups: bool = False
     has_baked_passes: bool = False
-    make_plan: MakePlan = lambda graph, context, plan_with: (context.cost_model, plan_with(context.cost_model))
+    make_plan: MakePlan | None = None
     time_graphs: TimeGraphs | None = None
     plan: Plan | None = None
     least_moves: int | None = None

@@ -135,7 +135,6 @@ class Job:
         """
         check(options)
         arguments.check_types(options)
-        arguments.check_model(options.model)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         target_model = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, target_model)
