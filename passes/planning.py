@@ -34,9 +34,13 @@ class AssignFormats(Pass):
         request = replace(plan_request(graph, context), memo=CandidateMemo())
         pins = request.pins
 
-        context.cost_model, context.plan = context.make_plan(
-            graph, context, lambda model: make_plan(at_prices(request, context, model))
-        )
+        def plan_with(model: CostModel) -> Plan:
+            return make_plan(at_prices(request, context, model))
+
+        if context.make_plan is None:
+            context.plan = plan_with(context.cost_model)
+        else:
+            context.cost_model, context.plan = context.make_plan(graph, plan_with)
         if context.plan.is_limited_by_guards:
             context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
         if context.plan.stopped:

@@ -70,43 +70,27 @@ _MODEL_HINT = "give a path, bytes, a binary file, an onnx.ModelProto or an onnx_
 _TARGET_HINT = "give a name, the path of a .toml file, a cost model, or a list of these"
 
 
-def check_model(model: object) -> None:
-    """Check that a model has a type that can be read.
-
-    Raises:
-        ArgumentError: it has another type, or a path is empty.
-    """
-    if isinstance(model, str | PathLike):
-        path = os.fspath(model)
-        if not isinstance(path, str):
-            raise ArgumentError("a path of bytes is not supported", where=f"model={model!r:.80}", hint=_MODEL_HINT)
-        if not path or "\0" in path:
-            raise ArgumentError("not a path", where=f"model={path!r:.80}", hint=_MODEL_HINT)
-    elif not isinstance(model, bytes | bytearray | memoryview | onnx.ModelProto | onnx_ir.Model) and not _is_file(
-        model
-    ):
-        raise ArgumentError(f"not a model but a {type(model).__name__}", where="model", hint=_MODEL_HINT)
-
-
 def as_message(model: Model) -> str | PathLike[str] | onnx.ModelProto | onnx_ir.Model:
     """The model itself; the message if it is bytes, a file object, which is read from its current position, or a skeleton.
 
     Raises:
         ModelError: the bytes are no ONNX model.
-        ArgumentError: a file object was opened as text.
+        ArgumentError: it has another type, a path is empty, or a file object was opened as text.
     """
     if isinstance(model, str | PathLike):
+        path = os.fspath(model)
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise ArgumentError("not a path", where=f"model={path!r:.80}", hint=_MODEL_HINT)
         return onnx_io.filled_skeleton(model) or model
     if isinstance(model, onnx.ModelProto | onnx_ir.Model):
         return model
-    content: object = model if isinstance(model, bytes | bytearray | memoryview) else model.read()
-    if not isinstance(content, bytes | bytearray | memoryview):
+    read = getattr(model, "read", None)
+    content: object = read() if callable(read) else model
+    if isinstance(content, bytes | bytearray | memoryview):
+        return onnx_io.parse_message(bytes(content))
+    if isinstance(content, str) and content is not model:
         raise ArgumentError("the file was not opened as binary", where="model", hint="open it with mode 'rb'")
-    return onnx_io.parse_message(bytes(content))
-
-
-def _is_file(model: object) -> bool:
-    return callable(getattr(model, "read", None))
+    raise ArgumentError(f"not a model but a {type(model).__name__}", where="model", hint=_MODEL_HINT)
 
 
 def cost_model_of(target: Target) -> CostModel:
@@ -117,8 +101,8 @@ def cost_model_of(target: Target) -> CostModel:
     """
     if isinstance(target, str):
         return find_target(target)
-    if _is_cost_model(target):
-        return target  # type: ignore[return-value]
+    if isinstance(target, CostModel) and not isinstance(target, type):  # a class with the methods of one is none
+        return target
     if isinstance(target, bytes | Mapping) or not isinstance(target, Iterable):
         raise TargetError("not a target", where=f"target={target!r:.80}", hint=_TARGET_HINT)
     found = [cost_model_of(each) for each in target]
@@ -129,11 +113,6 @@ def cost_model_of(target: Target) -> CostModel:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise TargetError(f"{twice} is named twice", where="target", hint="give different targets")
     return for_targets(models)
-
-
-def _is_cost_model(target: object) -> bool:
-    """Whether an object is a cost model; a class with the methods of one is not."""
-    return isinstance(target, CostModel) and not isinstance(target, type)
 
 
 def runtime_and_dialect(runtime: object, dialect: object, cost_model: CostModel) -> tuple[RuntimeSpec, Dialect]:
@@ -219,23 +198,15 @@ def checked_dims(dims: Dims | None) -> dict[str, int | Range]:
     found: dict[str, int | Range] = {}
     for name, given in _items("dims", dims, hint):
         pair = given if isinstance(given, tuple | list) else (given, given)
-        sizes = [_whole(each) for each in pair]
-        if len(sizes) != 2 or None in sizes:
-            raise ArgumentError(f"not a size: {given!r:.80}", where=f"dims[{name!r}]", hint=hint)
-        low, high = (size for size in sizes if size is not None)
+        try:
+            low, high = map(index, pair)
+        except (TypeError, ValueError):
+            raise ArgumentError(f"not a size: {given!r:.80}", where=f"dims[{name!r}]", hint=hint) from None
         if not 1 <= low <= high:
             what = f"{low} is no size" if low == high else f"{low}:{high} is no range of sizes"
             raise DimensionError(what, where=name, hint="give sizes of at least 1, the smaller one first")
         found[name] = low if pair is not given else (low, high)
     return found
-
-
-def _whole(size: object) -> int | None:
-    """A whole number of Python or numpy as an int; None for anything else."""
-    try:
-        return None if isinstance(size, bool) else index(size)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def _items(argument: str, given: object, hint: str) -> Iterable[tuple[str, Any]]:

@@ -1,6 +1,7 @@
 """The stage `finish`: the result of `layoutopt.optimize` with its report."""
 
 import logging
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -13,8 +14,7 @@ from layoutopt.driver.lifting import OPTIMISED_BEFORE, Lifted
 from layoutopt.driver.model_faults import is_loadable
 from layoutopt.driver.prices import check_bound
 from layoutopt.driver.result import Result
-from layoutopt.driver.stages import Outcome
-from layoutopt.driver.verifying import UNVERIFIED
+from layoutopt.driver.stages import UNVERIFIED, Outcome
 from layoutopt.errors import UnverifiedError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
@@ -138,8 +138,8 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         measurement=job.measurement,
         ops=ops,
         casts=casts,
-        passes=[PassReport(name=each.name, changed=each.changed, seconds=each.seconds) for each in job.passes],
-        notes=[NoteReport(source=each.source, where=each.where, reason=each.reason) for each in context.notes],
+        passes=[PassReport(**asdict(each)) for each in job.passes],
+        notes=[NoteReport(**asdict(each)) for each in context.notes],
         portable=job.portable,
         growth=growth_report(context.growth, nbytes) if is_changed else None,
         verification=_verification_report(verdict, is_changed=is_changed),

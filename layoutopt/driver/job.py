@@ -4,7 +4,7 @@ One call of `layoutopt.optimize`: its checked arguments, and the results of its 
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -135,7 +135,6 @@ class Job:
         """
         check(options)
         arguments.check_types(options)
-        arguments.check_model(options.model)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         target_model = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, target_model)
@@ -175,12 +174,11 @@ class Job:
             context,
         )
 
-    def again(self, passes: Iterable[Pass], exact: Mapping[str, frozenset[str]]) -> "Job":
-        """The same call from its start with other passes, some of which leave tensors alone: `PassContext.exact`."""
+    def again(self, passes: Iterable[Pass]) -> "Job":
+        """The same call from its start with other passes."""
         job = Job.of(replace(self.options, model=self.given))
         job.name, job.start = self.name, self.start
         job.pipeline = replace(self.pipeline, passes=tuple(passes))
-        job.context.exact = exact
         return job
 
     @contextmanager

@@ -7,8 +7,7 @@ import onnx_ir
 from layoutopt import onnx_io
 from layoutopt.driver.job import Job
 from layoutopt.driver.lifting import Lifted, lift, read
-from layoutopt.driver.stages import rewrite
-from layoutopt.driver.verifying import raise_unless_passed
+from layoutopt.driver.stages import raise_unless_passed, rewrite
 from layoutopt.files import scratch_folder
 from layoutopt.ir.types import DType
 from layoutopt.report.schema import PortableReport
@@ -18,8 +17,6 @@ from layoutopt.verification import RunnableCopies
 from layoutopt.verification.gate import verify_portable
 from layoutopt.verification.runnable import with_definitions
 from layoutopt.verification.runs import Request
-
-_STANDARD_RUNTIME = "any"
 
 
 def make_portable(job: Job, lifted: Lifted, native: onnx_ir.Model) -> onnx_ir.Model:
@@ -37,8 +34,8 @@ def make_portable(job: Job, lifted: Lifted, native: onnx_ir.Model) -> onnx_ir.Mo
     block = job.context.block
     if not block:
         return native
-    options = replace(job.options, model=job.given, runtime=_STANDARD_RUNTIME, dialect=None, portable=False)
-    other = Job.of(replace(options, sessions="balanced", watch=None, sizes_found=None))
+    options = replace(job.options, model=job.given, runtime="any", dialect=None, portable=False, sessions="balanced")
+    other = Job.of(replace(options, watch=None, sizes_found=None))
     source = read(other)
     standard = rewrite(other, lift(other, source))
     if is_unchanged := isinstance(standard, str):

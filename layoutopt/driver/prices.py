@@ -8,7 +8,7 @@ The estimated gain of a plan over the original as the runtime runs it by itself 
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from layoutopt.kernel_times import (
 )
 from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
 from layoutopt.kernel_times.prices import UsedKernel, total_seconds
-from layoutopt.passes.base import PassContext
+from layoutopt.passes.base import PlanWith
 from layoutopt.passes.casts import PretransformWeights
 from layoutopt.passes.planning import has_quantized_ops
 from layoutopt.planner import Plan
@@ -53,19 +53,16 @@ MAX_SECONDS = 5.0
 """Seconds of the processor for timing the kernels of plans, and as many for those of tilings; earlier runs count as well."""
 
 
-def calibrated_plan(
-    job: Job, source: onnx_ir.Model, graph: Graph, context: PassContext, plan_with: Callable[[CostModel], Plan]
-) -> tuple[CostModel, Plan]:
+def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: PlanWith) -> tuple[CostModel, Plan]:
     """The plan at measured prices with its cost model; the target's own prices if kernels of this machine do not count.
 
     Args:
         job: the call of `optimize`, whose `calibration` and `gain` get the reports.
         source: the original.
         graph: the graph, unplanned.
-        context: the state of the passes.
         plan_with: plans at the prices of a cost model.
     """
-    model = context.cost_model
+    context, model = job.context, job.context.cost_model
     reason = _obstacle(job, graph)
     first = plan_with(model)
     if not reason and first.stopped:
@@ -78,7 +75,7 @@ def calibrated_plan(
             found = refine_prices(graph, model, context.sizes, first, plan_with, times, original, job.progress)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
-            context.time_graphs = partial(_tiling_times, job, RequestedTimes(store, MAX_SECONDS), job.calibration)
+            context.time_graphs = partial(time_graphs, times=RequestedTimes(store, MAX_SECONDS))
             return found.model, found.plan
         reason = "the time limit ended planning at the times of kernels"
     job.calibration = PricesReport(reason=reason)
@@ -95,19 +92,6 @@ def _report(found: RefinedPlan, times: RequestedTimes, machine: Machine) -> Pric
         seconds=found.seconds,
         cpu=machine.cpu,
     )
-
-
-def _tiling_times(
-    job: Job, times: RequestedTimes, plan_report: PricesReport, graphs: Sequence[Graph]
-) -> list[float | None]:
-    """The times of lowered graphs, whose number is added to the report on the plan."""
-    found = time_graphs(graphs, times)
-    numbers = {
-        "timed": plan_report.timed + times.num_newly_timed,
-        "skipped": plan_report.skipped + len(times.skipped),
-    }
-    job.calibration = plan_report.model_copy(update=numbers)
-    return found
 
 
 def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> Graph | None:

@@ -16,10 +16,9 @@ from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
 from layoutopt.driver.lifting import Lifted, lift
 from layoutopt.driver.measuring import measure
-from layoutopt.driver.model_faults import has_same_fault, is_loadable, raise_if_refused
+from layoutopt.driver.model_faults import has_fault, is_loadable, raise_if_refused
 from layoutopt.driver.prices import calibrated_plan, reason_of_loss, within_growth
-from layoutopt.driver.verifying import raise_unless_passed, verdict_on
-from layoutopt.errors import ModelError, VerificationError
+from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.files import scratch_folder
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
@@ -27,10 +26,14 @@ from layoutopt.report.facts import LEFT_OUT
 from layoutopt.report.stamp import KEY
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.verification import CutCandidates, RunnableCopies
+from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
+from layoutopt.verification.cuts import locate_values
+from layoutopt.verification.runs import Request
 
 Outcome: TypeAlias = onnx_ir.Model | str
 """A model, or the reason why the original stays unchanged."""
+
+UNVERIFIED = "add --allow-unverified to write it all the same, or --inputs FILE.npz to give inputs that run"
 
 
 def rewrite(job: Job, lifted: Lifted) -> Outcome:
@@ -65,14 +68,14 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
     with scratch_folder() as folder:
         copies = RunnableCopies(folder)
         if job.options.verify:
-            job.verification = verdict_on(job, lifted, candidates, emitted, final, copies)
+            job.verification = _verdict_on(job, lifted, candidates, emitted, final, copies)
             if wrong := job.verification.misdeclared:  # ONNX Runtime fuses by declared shapes
                 what = "the computed shape contradicts the declared one: the declaration is dropped"
                 context.notes += [Note("read", name, what) for name in wrong]
                 onnx_io.drop_output_shapes(emitted, wrong)
                 copies.forget(emitted)
                 final = _baked(job, emitted)
-                job.verification = verdict_on(job, lifted, candidates, emitted, final, copies)
+                job.verification = _verdict_on(job, lifted, candidates, emitted, final, copies)
             difference = f"the rewritten model is not equivalent to the original: {job.verification.reason}"
             raise_unless_passed(job, job.verification, difference)
         if reason := measure(job, lifted.model, graph, lifted.samples, final, copies):
@@ -84,51 +87,34 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
 
 
 def rewrite_exactly(job: Job, source: onnx_ir.Model) -> tuple[Job, Lifted, Outcome]:
-    """Lift and rewrite a model. Where the result differs, a pass that changes the rounding is left out, the last one first.
-
-    A pass is left out in the segments that differ, and if the result then differs again, in the whole model: then the job is
-    another one.
+    """Lift and rewrite a model. Where the result differs, the last pass that changed the rounding is left out: another job.
 
     Raises:
         ModelError, VerificationError, UnverifiedError: as for `rewrite`; the result differs without these passes, too.
     """
     notes: list[Note] = []
-    exact: dict[str, frozenset[str]] = {}
     while True:
         lifted = lift(job, source)
         try:
             outcome = rewrite(job, lifted)
         except VerificationError as error:
-            names = {each.name for each in job.pipeline.passes if each.changes_rounding}
-            changing = [each.name for each in reversed(job.passes) if each.changed and each.name in names]
-            made = dict.fromkeys(job.context.inexact)  # the rewrites of each pass that changed the rounding
-            places = {
-                name: [tensor for source, tensor in made if source == name and tensor in error.tensors]
-                for name in changing
-                if name not in exact
-            }
-            name = next((name for name in changing if places.get(name)), None)
             passes = job.pipeline.passes
-            if name is not None:
-                exact[name] = frozenset(places[name])
-                where = f" at {', '.join(places[name])}"
-            elif changing:
-                name, where = changing[0], ""
-                passes = tuple(each for each in passes if each.name != name)
-            else:
+            changing = {each.name for each in passes if each.changes_rounding}
+            name = next((each.name for each in reversed(job.passes) if each.changed and each.name in changing), None)
+            if name is None:
                 raise
-            job = job.again(passes, exact)
-            notes.append(Note(LEFT_OUT, name, f"left out{where}, because with it {error.what}"))
+            notes.append(Note(LEFT_OUT, name, f"left out, because with it {error.what}"))
+            job = job.again(each for each in passes if each.name != name)
         else:
             job.context.notes += notes
             return job, lifted, outcome
 
 
 def _emitted(job: Job, source: onnx_ir.Model) -> Outcome:
-    """The model of the lowered graph, unless onnx's checker refuses it for a fault of the original, which ONNX Runtime runs.
+    """The model of the lowered graph, unless onnx's checker refuses the original, too, which ONNX Runtime runs.
 
     Raises:
-        ModelError: onnx's checker refuses it for another fault, or ONNX Runtime does not run the original.
+        ModelError: onnx's checker refuses it alone, or ONNX Runtime does not run the original.
     """
     assert job.context.lowered is not None, "the pipeline has no pass that lowers the graph"
     job.progress("writing ONNX")
@@ -136,7 +122,7 @@ def _emitted(job: Job, source: onnx_ir.Model) -> Outcome:
     try:
         onnx_io.check(emitted)
     except ModelError as error:
-        if job.options.strict or not has_same_fault(source, error):
+        if job.options.strict or not has_fault(source):
             raise
         raise_if_refused(job.given, job.dims, error)
         what = f"{error.what}: onnxruntime runs the model, so it stays unchanged"
@@ -182,3 +168,46 @@ def _after_baking(job: Job, baked: onnx_ir.Model) -> onnx_ir.Model:
     job.passes += results
     job.context.is_rewritten = context.is_rewritten
     return onnx_io.emit(graph) if any(each.changed for each in results) else baked
+
+
+def _verdict_on(
+    job: Job,
+    lifted: Lifted,
+    candidates: CutCandidates,
+    emitted: onnx_ir.Model,
+    final: onnx_ir.Model,
+    copies: RunnableCopies,
+) -> Verification:
+    """The verdict on the final model, which was baked from `emitted`, after a comparison with the original."""
+    assert job.context.lowered is not None
+    job.progress("verifying")
+    return verify_rewrite(
+        lifted.model,
+        emitted,
+        final,
+        partial(locate_values, lifted.graph, job.context.lowered),
+        candidates,
+        Request(job.context.pins, (), lifted.samples),
+        copies,
+        path=job.path,
+        is_emulated=job.runtime.is_emulated,
+    )
+
+
+def raise_unless_passed(job: Job, verdict: Verification, difference: str) -> None:
+    """Raise an error unless two models agree.
+
+    Args:
+        job: the call of `optimize`.
+        verdict: the verdict.
+        difference: the message if they differ.
+
+    Raises:
+        VerificationError: they differ.
+        UnverifiedError: they could not be compared, and the call requires it.
+    """
+    if verdict.status == "failed":
+        hint = "nothing was written; please report it with the model"
+        raise VerificationError(difference, where=job.name, hint=hint)
+    if verdict.status == "not verified" and not job.options.allow_unverified:
+        raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)

@@ -134,9 +134,7 @@ def _view(job: Job) -> PlanView | None:
     job.progress("planning")
     request = plan_request(graph, context)
     if job.options.calibrate:
-        model, _ = calibrated_plan(
-            job, source, graph, context, lambda each: make_plan(at_prices(request, context, each))
-        )
+        model, _ = calibrated_plan(job, source, graph, lambda each: make_plan(at_prices(request, context, each)))
         request = at_prices(request, context, model)
     return PlanView(job, graph, request, make_formulated_plan(request))
 
