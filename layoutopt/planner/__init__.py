@@ -20,7 +20,7 @@ from layoutopt.planner.problem import (
     Tensor,
 )
 from layoutopt.planner.propagation import CandidateMemo, Candidates, RegionTree, planned_qdq_groups, propose
-from layoutopt.planner.regret import MinimaxSolution, least_regret
+from layoutopt.planner.regret import least_regret
 from layoutopt.planner.repricing import Repriced, Repricer
 from layoutopt.planner.solver import solve
 
@@ -32,7 +32,6 @@ __all__ = [
     "Cast",
     "Deadline",
     "FormulatedPlan",
-    "MinimaxSolution",
     "Option",
     "Plan",
     "PlanRequest",

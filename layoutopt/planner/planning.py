@@ -33,7 +33,7 @@ from layoutopt.planner.propagation import (
     enforce_pins,
     propose,
 )
-from layoutopt.planner.regret import MinimaxSolution, least_regret
+from layoutopt.planner.regret import least_regret
 
 # --- The request to the planner: a graph, the target or targets, and the constraints on the plan ---
 
@@ -155,23 +155,6 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _GuardedSolution:
-    """A solution whose choice is not slower than the baseline at any guard point.
-
-    Attributes:
-        solution: the choice with its price at the sizes that are planned for.
-        is_replaced: whether the cheapest choice at these sizes is slower at a guard point, so that another one replaces it.
-        limits: the limits of guards that it meets; empty if it is the cheapest choice.
-        stopped: the stage that the deadline ended before other choices were searched; the choice is then the baseline.
-    """
-
-    solution: Solution
-    is_replaced: bool = False
-    limits: tuple[GuardLimit, ...] = ()
-    stopped: PlanningStage | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class FormulatedPlan:
     """A plan, and the planning problem that it solves.
 
@@ -212,33 +195,35 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         planning = _Planning(request, request.deadline, propagates=True)
     except OutOfTimeError as error:
         planning, stopped = _Planning(request, NO_DEADLINE, propagates=False), error.stage
-    minimax = least_regret(planning.problems, planning.baseline, NO_DEADLINE if stopped else request.deadline)
+    minimax, best_solutions = least_regret(
+        planning.problems, planning.baseline, NO_DEADLINE if stopped else request.deadline
+    )
     if stopped:  # the bound holds only for the few candidates that were collected
-        minimax = minimax.unproven()
-    elif request.deadline.has_passed and not minimax.is_optimal:
+        minimax = replace(minimax, lower_bound=0.0, optimal=False)
+        best_solutions = tuple(replace(each, lower_bound=0.0, optimal=False) for each in best_solutions)
+    elif request.deadline.has_passed and not minimax.optimal:
         stopped = "solver"
-    checked = planning.within_guards(minimax)
-    choice = planning.finalized(checked.solution.choice, minimax)
+    checked, limits, stopped_at_guards = planning.within_guards(minimax)
+    is_replaced = bool(limits or stopped_at_guards)
+    choice = planning.finalized(checked.choice, best_solutions)
     if not all(isfinite(problem.price(choice)) for problem in planning.problems):
         raise _unsatisfiable(request)
-    outcomes = planning.outcomes(choice, minimax)
+    outcomes = planning.outcomes(choice, best_solutions)
     is_single = len(outcomes) == 1
     plan = Plan(
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
         baseline=_mean(each.baseline for each in outcomes),
-        lower_bound=checked.solution.lower_bound
-        if is_single
-        else _mean(each.lower_bound for each in minimax.best_solutions),
-        gap=checked.solution.gap if is_single else minimax.gap,
-        optimal=checked.solution.optimal if is_single else minimax.is_optimal and not checked.is_replaced,
+        lower_bound=checked.lower_bound if is_single else _mean(each.lower_bound for each in best_solutions),
+        gap=checked.gap if is_single else minimax.gap,
+        optimal=checked.optimal if is_single else minimax.optimal and not is_replaced,
         notes=planning.candidates.notes,
         outcomes=() if is_single else outcomes,
-        stopped=checked.stopped or stopped,
-        is_limited_by_guards=checked.is_replaced,
+        stopped=stopped_at_guards or stopped,
+        is_limited_by_guards=is_replaced,
         cut=planning.candidates.cut,
     )
-    return FormulatedPlan(plan, planning.mean, choice, checked.limits)
+    return FormulatedPlan(plan, planning.mean, choice, limits)
 
 
 class _Planning:
@@ -278,33 +263,36 @@ class _Planning:
         pins, free_constants = self.request.pins, self.request.free_constants
         return Formulation(candidates, model, pins, free_constants, deadline, breaks_ties=breaks_ties)
 
-    def within_guards(self, minimax: MinimaxSolution) -> _GuardedSolution:
+    def within_guards(self, minimax: Solution) -> tuple[Solution, tuple[GuardLimit, ...], PlanningStage | None]:
         """The minimax choice if it is not slower than the baseline at any guard point; otherwise the best such choice.
 
         Whether it is slower is decided whatever the deadline, since that takes the prices of two choices only; after the
         deadline the baseline is returned.
+
+        Returns:
+            The solution at the mean prices of all targets; if it replaces the minimax choice, the limits of guards that it
+            meets, or the stage that the deadline ended before other choices were searched.
         """
         problem, baseline, guards = self.mean.problem, self.baseline, self.request.target_guards
-        solution, ceiling = minimax.best_solutions[0], problem.price(baseline)
-        if len(minimax.best_solutions) > 1:
-            solution = Solution(minimax.choice, problem.price(minimax.choice), 0.0, minimax.is_optimal)
+        solution, ceiling = minimax, problem.price(baseline)
+        if len(self.problems) > 1:
+            solution = replace(minimax, price=problem.price(minimax.choice), lower_bound=0.0)
         if solution.choice == baseline or not isfinite(ceiling):
-            return _GuardedSolution(solution)
+            return solution, (), None
         if not any(self._is_slower(guard, solution.choice) for guard in guards):
-            return _GuardedSolution(solution)
+            return solution, (), None
         deadline = self.request.deadline
         try:
             problems = [self._formulation(guard, self.candidates, deadline).problem for guard in guards]
         except OutOfTimeError as error:
             unchanged = Solution(baseline, ceiling, solution.lower_bound, False).with_optimality()
-            return _GuardedSolution(unchanged, is_replaced=True, stopped=error.stage)
+            return unchanged, (), error.stage
         limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
         choice, bound = cheapest_within(problem, limits, baseline, ceiling, deadline.remaining)
         price = problem.price(choice)
         if price > ceiling or not all(limit.allows(choice) for limit in limits):
             choice, price = baseline, ceiling
-        found = Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality()
-        return _GuardedSolution(found, is_replaced=True, limits=limits)
+        return Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality(), limits, None
 
     def _is_slower(self, guard: CostModel, choice: Choice) -> bool:
         """Whether a choice is slower than the baseline at a guard point, by a problem of these two, which has few prices."""
@@ -314,21 +302,24 @@ class _Planning:
         first, second = (0,) * len(choice), (1,) * len(choice)
         return not GuardLimit(problem, problem.price(first)).allows(second)
 
-    def finalized(self, choice: Choice, minimax: MinimaxSolution) -> Choice:
+    def finalized(self, choice: Choice, best_solutions: Sequence[Solution]) -> Choice:
         """The choice; the baseline if that is as fast, and nothing is pinned."""
-        worst, worst_before = self._worst_ratio(choice, minimax), self._worst_ratio(self.baseline, minimax)
+        worst, worst_before = (
+            self._worst_ratio(choice, best_solutions),
+            self._worst_ratio(self.baseline, best_solutions),
+        )
         if self.request.pins or worst < worst_before * (1 - TOLERANCE):
             return choice
         return self.baseline
 
-    def _worst_ratio(self, choice: Choice, minimax: MinimaxSolution) -> float:
+    def _worst_ratio(self, choice: Choice, best_solutions: Sequence[Solution]) -> float:
         """The largest ratio of the time of a choice on a target to that of the best plan for this target alone."""
-        pairs = zip(self.problems, minimax.best_solutions, strict=True)
+        pairs = zip(self.problems, best_solutions, strict=True)
         return max(problem.price(choice) / (best.price or 1.0) for problem, best in pairs)
 
-    def outcomes(self, choice: Choice, minimax: MinimaxSolution) -> tuple[TargetOutcome, ...]:
+    def outcomes(self, choice: Choice, best_solutions: Sequence[Solution]) -> tuple[TargetOutcome, ...]:
         """The times of the choice, of the baseline and of the best choice for this target alone, on every target."""
-        targets = zip(self.request.targets, self.problems, minimax.best_solutions, strict=True)
+        targets = zip(self.request.targets, self.problems, best_solutions, strict=True)
         return tuple(
             TargetOutcome(
                 model.name,

@@ -81,9 +81,6 @@ class Program:
 
     Attributes:
         excesses: the price of each column, without the clamp.
-        nbytes: the bytes that each column moves.
-        casts: 1 for the columns that are casts, 0 for all others.
-        depths: the depth of the tensor for the columns that are casts, 0 for all others.
         rows: the rows; that of each op comes before those of tensors.
         cast_columns: the columns that are a cast.
         first: the column of the first option of each op.
@@ -94,9 +91,6 @@ class Program:
         self.problem = problem
         self.limit = limit
         self.excesses: array[float] = array("d")
-        self.nbytes: array[float] = array("d")
-        self.casts: array[int] = array("b")
-        self.depths: array[int] = array("i")
         self.rows = _Rows()
         self.cast_columns: dict[Cast, list[int]] = {}
         self.first: list[int] = []
@@ -150,17 +144,12 @@ class Program:
                 for cast, parts in required.items():
                     self.rows.add([shared[cast]], parts, 0.0, highspy.kHighsInf)
 
-    def _column(self, excess: float, nbytes: float = 0.0, casts: int = 0, depth: int = 0) -> int:
+    def _column(self, excess: float) -> int:
         self.excesses.append(excess)
-        self.nbytes.append(nbytes)
-        self.casts.append(casts)
-        self.depths.append(depth)
         return len(self.excesses) - 1
 
     def _cast_column(self, index: int, cast: int) -> int:
-        tensor = self.problem.tensors[index]
-        nbytes = tensor.nbytes[cast] if tensor.nbytes else 0.0
-        column = self._column(tensor.prices[cast], nbytes, 1, tensor.depth)
+        column = self._column(self.problem.tensors[index].prices[cast])
         self.cast_columns.setdefault((index, cast), []).append(column)
         return column
 

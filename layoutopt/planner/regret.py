@@ -7,7 +7,7 @@ extra price over the best choice. An integer program finds the choice with
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isfinite
 
 import highspy
@@ -18,35 +18,12 @@ from layoutopt.planner.program import Program, highs, limit_columns
 from layoutopt.planner.solver import solve
 
 
-@dataclass(frozen=True, slots=True)
-class MinimaxSolution:
-    """A choice with a small worst regret over all problems.
-
-    Attributes:
-        choice: the number of the chosen option, per op.
-        best_solutions: the best solution of each problem alone.
-        gap: the largest possible distance of the worst ratio to the minimum, as a fraction; 0 if it is proven minimal.
-    """
-
-    choice: Choice
-    best_solutions: tuple[Solution, ...]
-    gap: float
-
-    @property
-    def is_optimal(self) -> bool:
-        """Whether the solver has proven that no choice has a smaller worst ratio."""
-        return self.gap == 0.0 and all(each.optimal for each in self.best_solutions)
-
-    def unproven(self) -> "MinimaxSolution":
-        """The same choice without bounds, for problems from which options were left out."""
-        best_solutions = tuple(replace(each, lower_bound=0.0, optimal=False) for each in self.best_solutions)
-        return MinimaxSolution(self.choice, best_solutions, 1.0)
-
-
 def least_regret(
     problems: Sequence[Problem], start: Sequence[int], deadline: Deadline = NO_DEADLINE
-) -> MinimaxSolution:
-    """The choice with the smallest worst regret.
+) -> tuple[Solution, tuple[Solution, ...]]:
+    """The choice with the smallest worst regret, and the best solution of each problem alone.
+
+    The price and the lower bound of the choice are those of its worst ratio, if there are several problems.
 
     Args:
         problems: planning problems with the same ops, options and casts.
@@ -55,7 +32,7 @@ def least_regret(
     """
     best_solutions = tuple(solve(problem, start, deadline.remaining) for problem in problems)
     if len(best_solutions) == 1:
-        return MinimaxSolution(best_solutions[0].choice, best_solutions, best_solutions[0].gap)
+        return best_solutions[0], best_solutions
     scales = [each.price or 1.0 for each in best_solutions]
 
     def worst_ratio(choice: Choice) -> float:
@@ -64,13 +41,15 @@ def least_regret(
     best = min((tuple(start), *(each.choice for each in best_solutions)), key=worst_ratio)
     worst = worst_ratio(best)
     if not isfinite(worst):
-        return MinimaxSolution(best_solutions[0].choice, best_solutions, 1.0)
+        return replace(best_solutions[0], lower_bound=0.0, optimal=False), best_solutions
     bound = max(each.lower_bound / scale for each, scale in zip(best_solutions, scales, strict=True))
     if worst > bound * (1 + TOLERANCE):
         found, proven = _search(problems, scales, best, worst, bound, deadline)
         best, bound = min(best, found, key=worst_ratio), max(bound, proven)
         worst = worst_ratio(best)
-    return MinimaxSolution(best, best_solutions, 0.0 if worst <= bound * (1 + TOLERANCE) else (worst - bound) / worst)
+    agreement = Solution(best, worst, bound, False).with_optimality()
+    is_proven = agreement.optimal and all(each.optimal for each in best_solutions)
+    return replace(agreement, optimal=is_proven), best_solutions
 
 
 def _search(

@@ -176,10 +176,14 @@ def select_among_cheapest(problem: Problem, choice: Choice, solved: Relaxed | No
 
 def _criteria(problem: Problem, program: Program, upper: _Array) -> Iterator[_Array]:
     """The price of every column in bytes, in casts, in their depths, and in the ranks of options that are not excluded."""
-    yield np.asarray(program.nbytes)
-    casts, depths = np.asarray(program.casts), np.asarray(program.depths)
-    yield casts.astype(float)
-    yield (depths.max(initial=0) - depths) * casts.astype(float)
+    nbytes, casts, depths = np.zeros((3, len(upper)))
+    for (index, cast), columns in program.cast_columns.items():
+        tensor = problem.tensors[index]
+        nbytes[columns] = tensor.nbytes[cast] if tensor.nbytes else 0.0
+        casts[columns], depths[columns] = 1.0, tensor.depth
+    yield nbytes
+    yield casts
+    yield (depths.max(initial=0.0) - depths) * casts
     assert problem.ranks is not None
     ranks: dict[int, tuple[int, ...]] = {}
     for op, (first, options) in enumerate(zip(program.first, problem.ops, strict=True)):
