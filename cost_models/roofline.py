@@ -355,16 +355,6 @@ class RooflineModel:
         elements = estimated_volume(y.shape)
         return price.value * max(0.0, elements / piece - elements / whole)
 
-    def emulation_conversions(self, op: Op, signature: Signature) -> int:
-        """The number of operands that an emulation converts under a signature, without constants; 0 if a kernel supports it."""
-        rule = rule_of(op)
-        if isinstance(rule, View):
-            return 0
-        kernels, formats = self._kernels_of(op), formats_of(op, signature)
-        if self._supporting(op, signature, kernels, formats):
-            return 0
-        return min(len(self._converted(op, formats, inner)) for _, inner in _emulations(op, kernels))
-
     def _emulate(self, op: Op, kernels: Kernels, formats: Formats, row: BoundKernel | None, inner: Formats) -> float:
         """Seconds to convert to the formats of a kernel, run it, and convert back; constants are converted ahead of time.
 

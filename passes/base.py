@@ -53,7 +53,6 @@ class PassContext:
         sizes: the sizes of symbolic dimensions that the planner uses.
         find_epilogues: finds the ops that the runtime computes in the kernel before them.
         epilogues: these ops of the planned graph; empty before planning.
-        counts_moves: whether the planner also computes the minimum of moves.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         has_baked_passes: whether the dialect has passes on quantised models after baking.
         make_plan: returns the plan and the cost model that it has the prices of, given a function that plans at the prices of
@@ -61,7 +60,6 @@ class PassContext:
         time_graphs: times lowered graphs in the runtime, in seconds; None for a graph that was not timed. Not set if nothing is
             to be timed.
         plan: the plan; None before planning.
-        least_moves: the minimum of casts and Transposes that move bytes over all plans; None unless `counts_moves`.
         notes: the ops and values to which passes did not apply, with reasons.
         growth: the budget for the growth of constants in bytes.
         is_rewritten: whether a pass with `justifies_rewrite` has changed the graph.
@@ -79,13 +77,11 @@ class PassContext:
     sizes: Sizes = NO_SIZES
     find_epilogues: Callable[[Graph], Epilogues] = lambda graph: {}
     epilogues: Epilogues = field(default_factory=dict)
-    counts_moves: bool = False
     keeps_qdq_groups: bool = False
     has_baked_passes: bool = False
     make_plan: MakePlan | None = None
     time_graphs: TimeGraphs | None = None
     plan: Plan | None = None
-    least_moves: int | None = None
     notes: list[Note] = field(default_factory=list)
     growth: Growth = field(default_factory=Growth)
     is_rewritten: bool = False

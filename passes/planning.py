@@ -11,7 +11,7 @@ from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import flags
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, least_moves, make_plan
+from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, make_plan
 
 _REJECTED_BY_GUARD = (
     "a plan that is faster at the inferred sizes was rejected: it is slower than the original at other sizes"
@@ -43,8 +43,6 @@ class AssignFormats(Pass):
             context.cost_model, context.plan = context.make_plan(graph, plan_with)
         if context.plan.is_limited_by_guards:
             context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
-        if context.counts_moves:
-            context.least_moves = least_moves(at_prices(request, context, context.cost_model))
         if context.plan.stopped:
             context.note(self, context.plan.stopped, _stopped(context.plan, context.time_limit))
         for op, reasons in context.plan.notes.items():

@@ -1,7 +1,7 @@
 """The cache: outcomes by key, in a folder that several processes and machines may use at the same time.
 
     FOLDER/CACHEDIR.TAG                 marks the folder as a cache
-    FOLDER/3f/3f9a.../outcome           the SHA-256 of the second line; a line of JSON: report, SHA-256 of the files
+    FOLDER/3f/3f9a.../outcome           the SHA-256 of the second line; a line of JSON: key, report, SHA-256 of model and files
     FOLDER/3f/3f9a.../model.onnx        the result, with its external data
 
 An entry is written to a temporary folder, which is then renamed, so that it is complete or absent; of two processes with the
@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from layoutopt.batch.keys import file_digest
+from layoutopt.batch.keys import file_digest, model_digest
 from layoutopt.errors import ArgumentError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.report.schema import Report
@@ -63,29 +63,31 @@ class Cache:
             what = "is no cache of layoutopt"
             raise ArgumentError(what, where=path_text(folder), hint="name a new or an empty folder")
 
-    def find(self, key: str) -> Entry | None:
-        """The entry of a key; None if there is none. A damaged entry is removed."""
+    def find(self, key: str, source: Path) -> Entry | None:
+        """The entry of a key and a model file; None if there is none. An entry that is damaged or another's is removed."""
         folder = self._folder(key)
         try:
             digest, _, line = (folder / _OUTCOME).read_bytes().partition(b"\n")
-            if hashlib.sha256(line).hexdigest().encode() != digest:
-                raise ValueError
             content = json.loads(line)
-            files = content["files"]
+            whole = hashlib.sha256(line).hexdigest().encode()
+            if (whole, content["key"], content["source"]) != (digest, key, model_digest(source)):
+                raise ValueError
+            files = dict(content["files"])
             if any(file_digest(folder / name) != expected for name, expected in files.items()):
                 raise ValueError
             return Entry(Report.model_validate(content["report"]), folder / MODEL if MODEL in files else None)
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyError, TypeError):
             with suppress(OSError):
                 (folder / _OUTCOME).unlink()  # first, so that nobody finds the entry half removed
             shutil.rmtree(folder, ignore_errors=True)
             return None
 
-    def keep(self, key: str, report: Report, save: Callable[[Path], object] | None) -> None:
+    def keep(self, key: str, source: Path, report: Report, save: Callable[[Path], object] | None) -> None:
         """Keep an outcome; an entry of the same key stays.
 
         Args:
             key: the key.
+            source: the model file.
             report: the report.
             save: writes the result to a file, and external data next to it; None for no file.
 
@@ -99,7 +101,13 @@ class Cache:
             if save is not None:
                 save(temporary / MODEL)
             files = {each.name: file_digest(each) for each in sorted(temporary.iterdir())}
-            line = json.dumps({"files": files, "report": report.model_dump(mode="json")}).encode()
+            content = {
+                "key": key,
+                "source": model_digest(source),
+                "files": files,
+                "report": report.model_dump(mode="json"),
+            }
+            line = json.dumps(content).encode()
             with (temporary / _OUTCOME).open("xb") as file:
                 file.write(hashlib.sha256(line).hexdigest().encode() + b"\n" + line)
                 file.flush()

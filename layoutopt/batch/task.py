@@ -108,7 +108,7 @@ def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome
         check_output(task.output, task.external_data, Overwrite((task.model,), task.output, task.force, task.reads))
     cache = Cache(task.cache) if task.cache is not None else None
     key = _key(task) if cache is not None else ""
-    entry = cache.find(key) if cache is not None and key else None
+    entry = cache.find(key, task.model) if cache is not None and key else None
     if entry is not None:
         report = entry.report.model_copy(update={"model": path_text(task.model), "cached": True})
         return Outcome(task.model, report, _restore(entry, task), is_cached=True)
@@ -149,7 +149,7 @@ def _keep(cache: Cache, key: str, task: ModelTask, result: Result) -> tuple[str,
 
     has_file = result.report.changed or task.external_data is not None or external_files(task.model)
     try:
-        cache.keep(key, result.report, save if has_file else None)
+        cache.keep(key, task.model, result.report, save if has_file else None)
     except (OSError, LayoutoptError) as error:
         what = f"the outcome of {path_text(task.model)} is not kept: {error}"
         return (f"{path_text(cache.folder)}: {what}",)

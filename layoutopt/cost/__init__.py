@@ -4,7 +4,6 @@ from layoutopt.cost.model import (
     CostModel,
     MeasuredPrices,
     MultiTargetCostModel,
-    emulation_conversions,
     for_targets,
     targets_of,
 )
@@ -17,7 +16,6 @@ __all__ = [
     "MeasuredPrices",
     "MultiTargetCostModel",
     "Prices",
-    "emulation_conversions",
     "for_targets",
     "priced_with",
     "targets_of",

@@ -37,19 +37,6 @@ class CostModel(Protocol):
         """Estimated seconds of a conversion of a tensor between storages; 0 if no byte moves."""
 
 
-@runtime_checkable
-class EmulatingCostModel(Protocol):
-    """A cost model that counts the conversions of operands within emulated ops."""
-
-    def emulation_conversions(self, op: Op, signature: Signature) -> int:
-        """The number of operands that are converted within the op, without constants."""
-
-
-def emulation_conversions(model: CostModel, op: Op, signature: Signature) -> int:
-    """The number of operands that are converted within the op; 0 for a model that does not count them."""
-    return model.emulation_conversions(op, signature) if isinstance(model, EmulatingCostModel) else 0
-
-
 def distinct(formats: Iterable[OperandFormats]) -> list[OperandFormats]:
     """The formats of several kernels without duplicates, in order."""
     return list({tuple(each.items()): each for each in formats}.values())
@@ -107,10 +94,6 @@ class MultiTargetCostModel:
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """The mean over the targets."""
         return sum(model.conversion_seconds(value, src, dst) for model in self.models) / len(self.models)
-
-    def emulation_conversions(self, op: Op, signature: Signature) -> int:
-        """The smallest number of operands that are converted within the op on any target."""
-        return min(emulation_conversions(each, op, signature) for each in self.models)
 
 
 def targets_of(model: CostModel) -> tuple[CostModel, ...]:

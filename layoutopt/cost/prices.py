@@ -19,7 +19,6 @@ from layoutopt.cost.model import (
     INNER_CONVERSION_FACTOR,
     CostModel,
     distinct,
-    emulation_conversions,
     for_targets,
     targets_of,
 )
@@ -139,13 +138,6 @@ class Prices:
             larger = [self.model.conversion_seconds(each, src, dst) for each in sizes.specialize_value(value, least=2)]
             prices = [price or other for price, other in zip(prices, larger, strict=True)]
         return sum(prices) / len(prices)
-
-    def emulation_conversions(self, op: Op, signature: Signature) -> int:
-        """The largest number of operands, without constants, that are converted within the op at any of the sizes."""
-        at_sizes = self._at_sizes(op) or [op]
-        if not self.standard:
-            return max(emulation_conversions(self.model, each, signature) for each in at_sizes)
-        return max(len(self._standard_conversions(each, signature)[0]) for each in at_sizes)
 
     def _at_sizes(self, op: Op) -> list[Op] | None:
         """The op at every size; None if it has no symbolic extents."""

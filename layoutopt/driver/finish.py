@@ -127,7 +127,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         sessions=context.sessions,
         changed=is_changed,
         reason=reason,
-        plan=plan_report(context.plan, context.least_moves) if context.plan is not None else None,
+        plan=plan_report(context.plan) if context.plan is not None else None,
         before=job.counts,
         after=counts(graph, inference.evaluate_extents(graph, sizes)) if is_changed else job.counts,
         moved_before=verdict.moved_before if verdict is not None else None,
@@ -156,13 +156,8 @@ def _runs_in(job: Job, graph: Graph) -> str:
     return f"{job.runtime.runs_in}, with blocks of {block} channels" if block else job.runtime.runs_in
 
 
-def plan_report(plan: Plan, least_moves: int | None = None) -> PlanReport:
-    """The numbers of a plan.
-
-    Args:
-        plan: the plan.
-        least_moves: the least number of moves of any plan, if it is known.
-    """
+def plan_report(plan: Plan) -> PlanReport:
+    """The numbers of a plan."""
     targets = [
         TargetReport(
             target=each.target,
@@ -182,7 +177,6 @@ def plan_report(plan: Plan, least_moves: int | None = None) -> PlanReport:
         optimal=plan.optimal,
         stopped=plan.stopped,
         cut=plan.cut,
-        least_moves=least_moves,
     )
 
 

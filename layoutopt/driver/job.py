@@ -100,7 +100,7 @@ class Job:
         counts: the numbers of casts and transposes of the lifted model.
         passes: the result of each pass.
         verification: the verdict; None before verification.
-        gain: the estimated gain of the plan, by cause; None before planning, and for several targets.
+        gain: the estimated gain of the plan; None before planning, and for several targets.
         calibration: the kernels that were timed for the plan; None before planning.
         measurement: the measured speed-up; None before it.
         portable: the branches of a portable result; None for any other one.
@@ -155,7 +155,6 @@ class Job:
             options.mode,
             time_limit=options.time_limit,
             kernels=dialect.kernels,
-            counts_moves=options.count_moves or runtime.kernels == "standard",
             keeps_qdq_groups=dialect.keeps_qdq_groups,
             sessions=options.sessions,
             has_baked_passes=bool(dialect.baked_passes),

@@ -111,7 +111,8 @@ def _check_run(job: Job, model: onnx_ir.Model, graph: Graph, samples: SampleInpu
     if is_memory_message(reason):
         graph.repairs.append(("model", f"onnxruntime cannot run it on this machine: {reason}"))
     elif reason and is_about_the_model(reason):
-        raise_if_refused(job.given, job.dims, ModelError(f"cannot be run: {reason}", where=job.name))
+        hint = "give sizes with --dim NAME=SIZE" if job.context.sizes.assumed else ""
+        raise_if_refused(job.given, job.dims, ModelError(f"cannot be run: {reason}", where=job.name, hint=hint))
 
 
 def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:

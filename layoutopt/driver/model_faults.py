@@ -74,7 +74,7 @@ def raise_if_refused(model: Model, dims: Dims, fault: ModelError) -> None:
         ModelError: ONNX Runtime refuses the model as well.
     """
     if _refusal(model, dims):
-        raise ModelError(fault.what, where=fault.where, hint=_HINT) from fault
+        raise ModelError(fault.what, where=fault.where, hint=fault.hint or _HINT) from fault
 
 
 def has_fault(source: onnx_ir.Model) -> bool:

@@ -230,8 +230,6 @@ class ModelOptions(PlanOptions):
             permitted. Rewrites that enlarge constants are selected by estimated gain per byte: `report.growth`.
         sessions: "balanced", or "fast" for faster session creation in onnxruntime at the cost of runs: constants of matrix
             products are not prepacked. Only in the dialect "onnxruntime"; best with external data, which is then mapped.
-        count_moves: also compute the minimum of casts and transposes over all plans, `report.plan.least_moves`; always computed
-            for the runtime "any".
         portable: write a model for all machines: its native kernels run where blocks have the size of the target, and standard
             operators, planned for the runtime "any", on all other machines. Weights of convolutions are in the file twice.
         measure: run the original and the result in turns, for one to three seconds, if this machine's onnxruntime has the
@@ -254,7 +252,6 @@ class ModelOptions(PlanOptions):
     sessions: Literal["balanced", "fast"] = option(
         "balanced", "fast: sessions of onnxruntime are created faster, runs take longer; best with --external-data."
     )
-    count_moves: bool = option(False, "Compute the minimum number of layout conversions and transposes over all plans.")
     portable: bool = option(
         False, "Write a file for all machines: native kernels where they fit, else standard operators.", group=OUTPUT
     )

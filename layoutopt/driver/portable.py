@@ -35,7 +35,7 @@ def make_portable(job: Job, lifted: Lifted, native: onnx_ir.Model) -> onnx_ir.Mo
     if not block:
         return native
     options = replace(job.options, model=job.given, runtime="any", dialect=None, portable=False, sessions="balanced")
-    other = Job.of(replace(options, count_moves=False, watch=None, sizes_found=None))
+    other = Job.of(replace(options, watch=None, sizes_found=None))
     source = read(other)
     standard = rewrite(other, lift(other, source))
     if is_unchanged := isinstance(standard, str):

@@ -1,13 +1,10 @@
 """The prices of a job from kernels timed on this machine, if the result is for this machine.
 
-The estimated gain of a plan over the original as the runtime runs it by itself, by cause (`GainReport`).
+The estimated gain of a plan over the original as the runtime runs it by itself (`GainReport`) has one of three baselines:
 
-    other runtimes   folded graph in canonical formats -> the plan                                 formats
-    onnxruntime      folded graph in onnxruntime's default formats -> the plan                     formats
-      kernels timed  original after onnxruntime's optimiser, in its default formats -> folded graph  folding
-                     -> with all fusions -> the plan's formats -> with Winograd                    fusion, formats, algorithms
-
-Both ends of a step have the same prices, so that the causes add up to the gain.
+    other runtimes                folded graph in canonical formats
+    onnxruntime                   folded graph in onnxruntime's default formats
+    onnxruntime, kernels timed    original after onnxruntime's optimiser, in its default formats
 """
 
 import os
@@ -166,39 +163,17 @@ def gain_at_target_prices(
     if chooses_blocked_formats and not has_quantized_ops(graph):
         kernels = kernels_in_default_formats(graph, model, {}, sizes)
     before = total_seconds(kernels) if kernels else plan.baseline
-    return _over_folded(before, plan)
-
-
-def _over_folded(before: float, plan: Plan) -> GainReport:
-    """The gain of a plan over the folded graph, which takes `before` seconds."""
-    saved = before - plan.seconds
-    return GainReport(baseline="folded", seconds_before=before, seconds_after=plan.seconds, formats=saved)
+    return GainReport(baseline="folded", seconds_before=before, seconds_after=plan.seconds)
 
 
 def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
-    """The gain of a plan for onnxruntime at measured prices; over the graph in canonical formats if an extent is not known.
-
-    Kernels that no plan has used have corrected estimates, so the causes have larger errors than the gain.
-    """
-    if not found.folded_kernels:
-        return _over_folded(found.plan.baseline, found.plan)
-    with_all_fusions, with_planned_formats = (
-        found.folded_kernels_with_all_fusions,
-        found.kernels_with_default_algorithms,
-    )
-    before = total_seconds(found.original_kernels or found.folded_kernels)
-    folded, fused = total_seconds(found.folded_kernels), total_seconds(with_all_fusions)
-    formatted, after = total_seconds(with_planned_formats), found.plan.seconds
+    """The gain of a plan for onnxruntime at measured prices; over the graph in canonical formats if an extent is not known."""
+    before, after = found.original_kernels or found.folded_kernels, found.plan.seconds
     return GainReport(
         baseline="optimised" if found.original_kernels else "folded",
-        seconds_before=before,
+        seconds_before=total_seconds(before) if before else found.plan.baseline,
         seconds_after=after,
-        folding=before - folded,
-        fusion=folded - fused,
-        formats=fused - formatted,
-        data_movement=total_seconds(each for each in with_all_fusions if each.is_move)
-        - total_seconds(each for each in with_planned_formats if each.is_move),
-        algorithms=formatted - after,
+        algorithms=total_seconds(found.kernels_with_default_algorithms) - after if before else 0.0,
     )
 
 
@@ -218,7 +193,6 @@ def within_growth(gain: GainReport | None, requests: Iterable[GrowthRequest]) ->
     lost = max(0.0, min(direct, gain.algorithms))
     changes = {
         "seconds_after": gain.seconds_after + lost + converting,
-        "formats": gain.formats - converting,
         "algorithms": gain.algorithms - lost,
     }
     return gain.model_copy(update=changes) if lost or converting else gain

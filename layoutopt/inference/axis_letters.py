@@ -59,8 +59,8 @@ def infer_axis_letters(graph: Graph) -> None:
         for slot, text in flags(op).axis_letters(op).items():
             assign(op.operand(slot), enumerate(text))
         for group in _same_axes(op):
-            for axis in group:
-                groups.setdefault(axis, []).append(group)
+            for member in group:
+                groups.setdefault(member, []).append(group)
     while queue:
         value, position = queue.popleft()
         for group in groups.get((value, position), ()) if not value.is_constant else ():

@@ -132,14 +132,12 @@ class UsedKernel:
     Attributes:
         seconds: its price.
         count: how often it is used, times the expected runs.
-        is_move: whether it is a conversion.
         priced_kernels: the kernels that were priced for it: one, those of an emulation and its alternatives, or one per
             planned size.
     """
 
     seconds: float
     count: float
-    is_move: bool
     priced_kernels: Sequence[PricedKernel]
 
     @property
@@ -175,21 +173,21 @@ def plan_kernels(
     found: dict[Hashable, UsedKernel] = {}
     recorded: dict[Hashable, Sequence[PricedKernel]] = {}
 
-    def price(count: float, key: Hashable, action: Callable[..., float], *arguments: object, is_move: bool) -> None:
+    def price(count: float, key: Hashable, action: Callable[..., float], *arguments: object) -> None:
         start = len(priced)
         seconds = action(*arguments)
         priced_kernels = priced[start:]  # all those of its structure: the prices of its other ops are cached
         if seconds:  # an op that a convolution computes has no kernel
             priced_kernels = recorded.setdefault(key, priced_kernels)  # of fused ops and of others with this structure
-        known = found.get((key, seconds)) or UsedKernel(seconds, 0.0, is_move, priced_kernels)
+        known = found.get((key, seconds)) or UsedKernel(seconds, 0.0, priced_kernels)
         found[key, seconds] = replace(known, count=known.count + count)
 
     for each in regions_with_rule(graph):
         for op in each.ops:
             chosen = signatures.get(op) or canonical_signature(op)
-            price(runs[each], (structure(op), chosen), at_sizes.kernel_seconds, op, chosen, is_move=False)
+            price(runs[each], (structure(op), chosen), at_sizes.kernel_seconds, op, chosen)
         for value, src, dst in _conversions(each, signatures):
-            price(runs[each], (value.type, src, dst), at_sizes.conversion_seconds, value, src, dst, is_move=True)
+            price(runs[each], (value.type, src, dst), at_sizes.conversion_seconds, value, src, dst)
     return list(found.values())
 
 

@@ -44,7 +44,6 @@ class RefinedPlan:
         original_kernels: the kernels of the original as onnxruntime runs it; empty if they are not known.
         folded_kernels: the kernels of the folded graph in the default formats and with the fusions of onnxruntime; empty if
             they are not known.
-        folded_kernels_with_all_fusions: the same with all fusions of the dialect.
         seconds: seconds of timing and planning.
     """
 
@@ -54,7 +53,6 @@ class RefinedPlan:
     kernels_with_default_algorithms: Sequence[UsedKernel]
     original_kernels: Sequence[UsedKernel]
     folded_kernels: Sequence[UsedKernel]
-    folded_kernels_with_all_fusions: Sequence[UsedKernel]
     seconds: float
 
     @property
@@ -100,7 +98,7 @@ def refine_prices(
     refinement.prices.uses_alternatives = False
     original_kernels = refinement.default_kernels(original)
     with_default_algorithms = refinement.kernels(plan.signatures)
-    folded, with_all_fusions = (refinement.default_kernels(graph, by_runtime=each) for each in (True, False))
+    folded_kernels = refinement.default_kernels(graph)
     refinement.prices.uses_alternatives = True
     return RefinedPlan(
         model=model_with_times,
@@ -108,8 +106,7 @@ def refine_prices(
         kernels=refinement.kernels(plan.signatures),
         kernels_with_default_algorithms=with_default_algorithms,
         original_kernels=original_kernels,
-        folded_kernels=folded,
-        folded_kernels_with_all_fusions=with_all_fusions,
+        folded_kernels=folded_kernels,
         seconds=perf_counter() - begin,
     )
 
@@ -139,11 +136,11 @@ class _Refinement:
         """The kernels of a plan, or of the graph in canonical formats, at current prices."""
         return plan_kernels(self.graph, self._new_model(), self.sizes, self.prices, signatures)
 
-    def default_kernels(self, graph: Graph | None, *, by_runtime: bool = True) -> list[UsedKernel]:
-        """The kernels of a graph in onnxruntime's default formats, with its own fusions or all, at current prices."""
+    def default_kernels(self, graph: Graph | None) -> list[UsedKernel]:
+        """The kernels of a graph in onnxruntime's default formats, with its own fusions, at current prices."""
         if graph is None:
             return []
-        fused_tensors = find_fused_tensors(graph, by_runtime=by_runtime)
+        fused_tensors = find_fused_tensors(graph, by_runtime=True)
         return kernels_in_default_formats(graph, self.model, fused_tensors, self.sizes, self.prices)
 
     def find_best_plan(self, first: Plan, original: Graph | None) -> tuple[CostModel, Plan] | None:

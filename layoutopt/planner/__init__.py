@@ -5,7 +5,6 @@ from layoutopt.planner.planning import (
     Plan,
     PlanRequest,
     TargetOutcome,
-    least_moves,
     make_formulated_plan,
     make_plan,
 )
@@ -45,7 +44,6 @@ __all__ = [
     "Solution",
     "TargetOutcome",
     "Tensor",
-    "least_moves",
     "least_regret",
     "make_formulated_plan",
     "make_plan",

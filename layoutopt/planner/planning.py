@@ -6,13 +6,13 @@ case of several targets in which the regret is zero.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, isfinite
+from math import isfinite
 
-from layoutopt.cost import CostModel, Prices, emulation_conversions, targets_of
+from layoutopt.cost import CostModel, targets_of
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Signature, Storage, Value
+from layoutopt.ir.types import Op, Signature, Value
 from layoutopt.ops import with_unified_formats
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.problem import (
@@ -49,8 +49,6 @@ class PlanRequest:
         free_constants: whether constants are converted ahead of time, at no cost.
         keeps_qdq_groups: whether QDQ groups stay as they are.
         deadline: the end of the time for planning; after it the best plan so far is returned, with its gap.
-        weights_by_runs: whether the prices of ops in bodies are multiplied by the expected number of runs.
-        breaks_ties: whether plans of one price are distinguished, by the bytes that they move.
         guards: the cost model at each guard point, where the plan may not be slower than the original graph.
         memo: the candidates of earlier plans of the same graph, pins and sizes at other prices; None if there are none.
     """
@@ -61,8 +59,6 @@ class PlanRequest:
     free_constants: bool = True
     keeps_qdq_groups: bool = False
     deadline: Deadline = NO_DEADLINE
-    weights_by_runs: bool = True
-    breaks_ties: bool = True
     guards: Sequence[CostModel] = ()
     memo: CandidateMemo | None = None
 
@@ -269,11 +265,10 @@ class _Planning:
         self.candidates = (memo and memo.found) or _collected(request, deadline, propagates)
         if memo is not None and not self.candidates.cut:
             memo.found = self.candidates
-        ties = request.breaks_ties
-        self.mean = self._formulation(request.cost_model, self.candidates, deadline, breaks_ties=ties)
+        self.mean = self._formulation(request.cost_model, self.candidates, deadline, breaks_ties=True)
         self.problems = [self.mean.problem]
         if len(request.targets) > 1:
-            several = (self._formulation(each, self.candidates, deadline, breaks_ties=ties) for each in request.targets)
+            several = (self._formulation(each, self.candidates, deadline, breaks_ties=True) for each in request.targets)
             self.problems = [each.problem for each in several]
         self.baseline: Choice = tuple(self.mean.baseline_choice)
 
@@ -353,7 +348,7 @@ class _Planning:
 
 def _collected(request: PlanRequest, deadline: Deadline, propagates: bool) -> Candidates:
     """The candidates of a graph, of which all meet the pins."""
-    tree = RegionTree(request.graph, weights_by_runs=request.weights_by_runs)
+    tree = RegionTree(request.graph)
     candidates = propose(
         tree, request.cost_model, request.pins, request.keeps_qdq_groups, deadline, propagates=propagates
     )
@@ -372,45 +367,3 @@ def _unsatisfiable(request: PlanRequest) -> PinError:
 def _mean(numbers: Iterable[float]) -> float:
     found = list(numbers)
     return sum(found) / len(found)
-
-
-# --- The least number of moves: the planning problem with a price of 1 for a cast and 0 for a kernel ---
-#
-# The fastest plan may have more moves, if a faster kernel requires a conversion. The result is a lower bound for
-# comparison, not a plan.
-
-
-_ROUNDING = 1e-6
-
-
-def least_moves(request: PlanRequest) -> int:
-    """A lower bound on the number of casts and view ops that move bytes of activations, over all plans of these candidates.
-
-    Args:
-        request: the planning request. The kernels of its target determine the candidates; an emulated op counts the conversions
-            within it. If the deadline ends the search, the bound is the one that is proven by then, at least 0.
-    """
-    counting = _MoveCounter(request.cost_model)
-    plan = make_plan(
-        replace(
-            request,
-            cost_model=counting,
-            weights_by_runs=False,
-            breaks_ties=False,
-            guards=(),
-            memo=None,
-        )
-    )
-    return max(0, ceil(plan.lower_bound - _ROUNDING))
-
-
-class _MoveCounter(Prices):
-    """A cost model with the kernels of another model and a price of 1 for every move."""
-
-    def kernel_seconds(self, op: Op, signature: Signature) -> float:
-        return float(emulation_conversions(self.model, op, signature))
-
-    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        if value.shape is None:
-            return float(src.format != dst.format)
-        return float(not src.satisfies(dst, value.shape))

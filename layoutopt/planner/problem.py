@@ -314,7 +314,7 @@ class Parts:
 
 # --- deadline ---
 #
-# The time limit of planning, which all its stages share: candidates, formulation, solver, regret and least moves.
+# The time limit of planning, which all its stages share: candidates, formulation, solver and regret.
 
 
 PlanningStage: TypeAlias = Literal["candidates", "formulation", "solver"]

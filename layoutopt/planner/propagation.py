@@ -52,11 +52,10 @@ class RegionTree:
         readers: the ops that read a value, and the index of the input.
     """
 
-    def __init__(self, graph: Graph, *, weights_by_runs: bool = True) -> None:
-        """Collect the ops of a graph; by default, the prices in a body are multiplied by its expected number of runs."""
+    def __init__(self, graph: Graph) -> None:
+        """Collect the ops of a graph."""
         self.graph = graph
-        runs = expected_runs(graph)
-        self.runs = runs if weights_by_runs else dict.fromkeys(runs, 1.0)
+        self.runs = runs = expected_runs(graph)
         self.ops = [op for each in runs for op in each.ops]
         self.values = [value for each in runs for value in each.values]
         self.graph_of: dict[Op | Value, Graph] = {op: each for each in runs for op in each.ops}

@@ -38,7 +38,6 @@ TIME_IS_SPENT = "the processor time for timing kernels was spent"
 
 _MAX_FORMATS = 4  # formats
 _MIN_GROWTH = 1.1  # times as large
-_NEGLIGIBLE = 1e-4  # of the time of the original: smaller causes are not reported
 _LABEL_WIDTH = 20  # columns
 
 
@@ -195,7 +194,7 @@ def _tone(found: MeasuredReport) -> Tone:
 
 
 def _plan(report: Report) -> Iterator[Fact]:
-    """The estimated time, its causes and its bound; for several targets, the time and regret on each."""
+    """The estimated time and its bound; for several targets, the time and regret on each."""
     plan, gain = report.plan, report.gain
     if plan is None:
         yield Fact(label="estimated time", value="not planned", detail=report.reason, tone="absent", level="summary")
@@ -213,14 +212,9 @@ def _plan(report: Report) -> Iterator[Fact]:
             tone="good" if is_better else "plain",
             level="summary",
         )
-        if causes := _causes(report):
-            yield Fact(label="saved by", value=causes, detail="estimated")
         is_limited = gain is not None and gain.seconds_after > plan.seconds_after * (1 + 1e-6)
         growth = f", {seconds(plan.seconds_after)} for the plan if the file may grow" if is_limited else ""
         yield Fact(label="lower bound", value=seconds(plan.lower_bound), detail=f"{proof_text(plan)}{growth}")
-    if plan.least_moves is not None:
-        detail = "the minimum of conversions and transposes over all plans with these formats"
-        yield Fact(label="minimum", value=str(plan.least_moves), detail=detail)
     yield from size_facts(report.dims)
     common = Counter(map(output_format, report.ops)).most_common()
     parts = [f"{count} {name}" for name, count in common[:_MAX_FORMATS]]
@@ -238,19 +232,6 @@ def _compromise(plan: PlanReport) -> Iterator[Fact]:
         ratio = f"{each.seconds_before / each.seconds_after:.2f}x, " if each.seconds_after else ""
         detail = f"{ratio}regret {each.regret:.1%}, optimum for this target alone {seconds(each.seconds_alone)}"
         yield Fact(label=each.target, value=change_text(each.seconds_before, each.seconds_after), detail=detail)
-
-
-def _causes(report: Report) -> str:
-    """The estimated time that each cause saves; empty without a gain."""
-    gain = report.gain
-    if gain is None:
-        return ""
-    causes = {name: getattr(gain, name) for name in ("formats", "folding", "fusion", "algorithms")}
-    return ", ".join(
-        f"{name} {seconds(abs(value))}{' more' if value < 0 else ''}"
-        for name, value in causes.items()
-        if abs(value) > _NEGLIGIBLE * gain.seconds_before
-    )
 
 
 # --- the file and the prices -------------------------------------------------------------------------------

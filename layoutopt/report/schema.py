@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 _BEFORE = (
     "of the graph after the passes before planning, every op in canonical formats, with the fusions of the runtime; the "
@@ -113,10 +113,6 @@ class PlanReport(ReportModel):
     cut: int = Field(
         default=0, description="formats and signatures beyond the limits, which the lower bound does not cover"
     )
-    least_moves: int | None = Field(
-        default=None,
-        description="lower bound of casts and transposes of any plan with these formats; null unless requested",
-    )
     targets: list[TargetReport] = Field(default_factory=list, description="each of several targets")
 
 
@@ -142,40 +138,18 @@ class VerificationReport(ReportModel):
 
 
 class GainReport(ReportModel):
-    """The estimated gain of a run of the plan over the original as the runtime runs it by itself, in seconds, by cause.
-
-        seconds_before = seconds_after + folding + fusion + formats + algorithms
-
-    The causes are the differences of consecutive steps, all at the same prices; a cause that costs time is negative.
-
-        original, as the runtime runs it            seconds_before
-        folded graph, as the runtime runs it        less folding
-        the same with all fusions of the file       less fusion
-        the same in the plan's formats              less formats
-        the same with all algorithms                less algorithms: seconds_after
-    """
+    """The estimated gain of a run of the plan over the original as the runtime runs it by itself, in seconds."""
 
     baseline: Literal["optimised", "folded"] = Field(
         description="the form of the original: `optimised` by onnxruntime itself, or `folded` by the passes before planning, "
-        "for compilers, which fold as well, and where the optimised form is not known; `folding` is then 0"
+        "for compilers, which fold as well, and where the optimised form is not known"
     )
     seconds_before: float = Field(description="estimated time of the original as the runtime runs it by itself")
     seconds_after: float = Field(
         description="estimated time of the plan at the same prices; more than `plan.seconds_after` if the file may not grow by "
         "all constants of the plan"
     )
-    folding: float = Field(
-        default=0.0, description="by the passes before planning: folded affines, pads and constants, fused patterns"
-    )
-    fusion: float = Field(
-        default=0.0,
-        description="by ops that the file makes part of convolutions and the runtime does not: gates, numbers per channel",
-    )
-    formats: float = Field(description="by kernels in other formats, and by fewer and cheaper layout conversions")
-    data_movement: float | None = Field(
-        default=None, description="the part of `formats` by conversions and Transposes; null unless kernels were timed"
-    )
-    algorithms: float = Field(default=0.0, description="by other algorithms, Winograd's")
+    algorithms: float = Field(default=0.0, description="saved by other algorithms, Winograd's, if kernels were timed")
 
 
 class PricesReport(ReportModel):

@@ -7,13 +7,15 @@ Every dimension has a default size, by its name or else by the ops that read it:
     length of a sequence or signal       128
 
 The axes of ops give equations between dimensions: a Concat with a cache and the product behind it give total = past + new. An
-equation that has an isolated dimension defines it. All other requirements (a window that fits, a Reshape that divides, a table
-that has enough rows) are left to onnxruntime: it runs the model at the default sizes, and if that fails, at others in a fixed
-order. The first sizes at which the model runs are those that a plan is for.
+equation that has an isolated dimension defines it. Where the default sizes violate another equation (a Reshape to fixed
+extents, a table with a row per patch), sizes that satisfy all of them are searched. All other requirements (a window that
+fits, a table that has enough rows) are left to onnxruntime: it runs the model at these sizes, and if that fails, at others in
+a fixed order. The first sizes at which the model runs are those that a plan is for.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice, product
 from math import prod
 from typing import NamedTuple, TypeAlias
 
@@ -38,6 +40,7 @@ from layoutopt.ops.axiswise import Elementwise
 from layoutopt.ops.convolution import Convolution
 from layoutopt.ops.matrix_product import MatrixProduct
 from layoutopt.ops.signatures import shape_of
+from layoutopt.ops.view import View
 
 _BATCH, _IMAGE, _SEQUENCE, _AUDIO = 1, 224, 128, 16000
 _SMALL_AND_LARGE = {_BATCH: (1, 8), _IMAGE: (64, 448), _SEQUENCE: (1, 512), _AUDIO: (4000, 64000)}
@@ -45,6 +48,7 @@ _SMALL_AND_LARGE = {_BATCH: (1, 8), _IMAGE: (64, 448), _SEQUENCE: (1, 512), _AUD
 _OTHER_SIZES = (_AUDIO, 32, 1, 2, 64, 256, 16, 512, 1024)
 """Sizes of all dimensions but the batch that are tried where the model does not run at the default sizes."""
 _OTHER_SIZES_OF_ONE = (64, 32)  # and of a single one, such as the height of a line of text
+_MAX_EQUAL_SIZE, _MAX_SIZES_SEARCHED = 1024, 40_000  # all dimensions alike; each of its own, in all combinations
 _MAX_ELEMENTS = 1 << 25  # of one tensor; inferred sizes do not make a larger one
 
 _BY_POSITION = "its position"
@@ -67,16 +71,21 @@ class Definition(NamedTuple):
 def definitions_of(graph: Graph, names: Collection[str], fixed: Collection[str] = ()) -> dict[str, Definition]:
     """The dimensions among `names`, but for the fixed ones, that equations between extents define by the others."""
     found: dict[str, Definition] = {}
-    for each in graph.regions():
-        for op in each.ops:
-            for dims in _equal_extents(op):
-                for dim in dims[1:]:
-                    _define(Extent.of(dims[0]) - dim, op.name or op.kind, names, fixed, found)
+    for zero, op in _equations(graph):
+        _define(zero, op.name or op.kind, names, fixed, found)
     for length in _cache_lengths(graph):
         masks = _input_names(graph, is_float=False) - _input_names(graph, is_float=True) - length.names - found.keys()
         for mask in sorted(masks):
             _define(length - Extent.of_atom(mask), "the cache", names, fixed, found)
     return found
+
+
+def _equations(graph: Graph) -> Iterator[tuple[Extent, Op]]:
+    """The extents that have to be 0 since two extents have to be equal, and the ops that require it."""
+    for each in graph.regions():
+        for op in each.ops:
+            for first, *others in filter(None, _equal_extents(op)):
+                yield from ((Extent.of(first) - dim, op) for dim in others if dim != first)
 
 
 def _equal_extents(op: Op) -> Iterator[list[Dim]]:
@@ -96,6 +105,8 @@ def _equal_extents(op: Op) -> Iterator[list[Dim]]:
         yield [weight[axis] * (op.integer("group", 1) if axis else 1), x[1]]
     elif op.op_type == _CACHED:
         yield from _extents_of_cache(op)
+    elif isinstance(rule, View):
+        yield [prod(map(Extent.of, value.dims), start=Extent.of(1)) for value in (op.x, op.y)]
 
 
 def _extents_of_cache(op: Op) -> Iterator[list[Dim]]:
@@ -189,6 +200,7 @@ class Dimensions:
         definitions: the dimensions that are computed from others, by their texts.
         past: the texts of the lengths of caches.
         shapes: the symbolic shapes of all tensors.
+        equations: the extents that have to be 0.
     """
 
     symbols: tuple[Symbol, ...]
@@ -197,6 +209,7 @@ class Dimensions:
     definitions: Mapping[str, Definition]
     past: frozenset[str] = frozenset()
     shapes: tuple[Shape, ...] = ()
+    equations: tuple[Extent, ...] = ()
 
     @classmethod
     def of(cls, graph: Graph, dims: Dims) -> "Dimensions":
@@ -219,6 +232,7 @@ class Dimensions:
             definitions_of(graph, texts, [each.dim for each in found if each.name in given]),
             frozenset(caches.intersection(texts) - _input_names(graph, is_float=False)),
             tuple(shape for shape in shapes if shape is not None),
+            tuple(dict.fromkeys(zero for zero, _ in _equations(graph))),
         )
 
     def default_sizes(self, at: int = 0) -> dict[str, int]:
@@ -254,11 +268,26 @@ class Dimensions:
         single = [{name: size} for size in _OTHER_SIZES_OF_ONE for name in lengths]
         alike = [dict.fromkeys(lengths, size) for size in _OTHER_SIZES]
         equal = [dict.fromkeys(self.inferred(with_batch=True), size) for size in _OTHER_SIZES]
-        changes = [{}, unread, *single, *alike, *(each | unread for each in alike)]
+        changes = [{}, *self._solved(), unread, *single, *alike, *(each | unread for each in alike)]
         proposals = [self.complete(defaults | each) for each in changes]
         proposals += [defaults | each for each in ({}, *alike, *equal)]
         fitting = [each for each in proposals if self._largest(each) <= _MAX_ELEMENTS] or proposals
         yield from (each for number, each in enumerate(fitting) if each not in fitting[:number])
+
+    def _solved(self) -> Iterator[dict[str, int]]:
+        """Sizes of the inferred dimensions that satisfy the equations, if the default sizes do not and such sizes are found."""
+        defaults, names = self.default_sizes(), self.inferred()
+
+        def satisfies(sizes: Mapping[str, int]) -> bool:
+            point = self.complete(defaults | dict(sizes))
+            return all(zero.at(point) in (0, None) for zero in self.equations)
+
+        if not names or satisfies({}):
+            return
+        limit = int(_MAX_SIZES_SEARCHED ** (1 / len(names)))
+        alike = (dict.fromkeys(names, size) for size in range(1, _MAX_EQUAL_SIZE + 1))
+        different = (dict(zip(names, sizes, strict=True)) for sizes in product(range(1, limit + 1), repeat=len(names)))
+        yield from islice(filter(satisfies, chain(alike, different)), 1)
 
     def _largest(self, point: Mapping[str, int]) -> int:
         """Elements of the largest tensor whose shape is known."""

@@ -97,7 +97,8 @@ def _evaluate(case: Case, expected_outputs: list[Arrays], stable: list[set[str]]
         is_expected = is_inner or "QDQ group" in str(error) or _has_default_inputs(case.model)
         return verdict("refused" if is_expected else "pins", str(error))
     except LayoutoptError as error:
-        return verdict(type(error).__name__, str(error))
+        is_expected = "give sizes with --dim" in str(error) and _has_default_inputs(case.model)
+        return verdict("refused" if is_expected else type(error).__name__, str(error))
     except Exception as error:
         return verdict("crash", f"{type(error).__name__}: {error}")
     fault = _differs(case, result.proto.SerializeToString(), expected_outputs, stable) or _differs_again(

@@ -23,7 +23,7 @@ from layoutopt.onnx_io import emit, from_message
 from layoutopt.ops import rule_of
 from layoutopt.passes import DEFAULT_PIPELINE
 from layoutopt.passes.base import PassContext, Pipeline
-from layoutopt.planner import Deadline, PlanRequest, least_moves, make_plan, propagation
+from layoutopt.planner import Deadline, PlanRequest, make_plan, propagation
 from layoutopt.planner.program import Program
 
 IMAGE = "float[1,16,8,8]"
@@ -293,8 +293,3 @@ def test_pins_are_met_whatever_the_limit() -> None:
     plan = make_plan(PlanRequest(graph, load_target("gpu-hopper"), pins, deadline=Deadline(1.0, start=0.0)))
     assert plan.stopped == "candidates"
     assert plan.seconds < float("inf")
-
-
-@pytest.mark.usefixtures("clock")
-def test_least_moves_has_the_same_clock() -> None:
-    assert least_moves(PlanRequest(chain(10), load_target("ascend-910b"), deadline=Deadline(1.0, start=0.0))) == 0

@@ -71,10 +71,6 @@ def by_kind(epilogues: Epilogues) -> dict[str, float]:
     return {op.kind: remaining for op, remaining in epilogues.items()}
 
 
-def causes(gain: GainReport) -> float:
-    return gain.folding + gain.fusion + gain.formats + gain.algorithms
-
-
 @pytest.mark.parametrize(
     ("ops", "expected"),
     [
@@ -112,7 +108,7 @@ def test_a_folded_normalisation_is_no_gain_of_formats(target: str, runtime: str)
     assert report.changed and [op.kind for op in report.ops] == ["Conv"]
     assert report.plan is not None and report.gain is not None
     assert report.gain.seconds_before == report.plan.seconds_before == report.gain.seconds_after
-    assert (report.gain.baseline, causes(report.gain)) == ("folded", 0)
+    assert report.gain.baseline == "folded"
     lifted, prices = lifted_graph(NORMALISED), load_target(target)
     assert (
         sum(prices.kernel_seconds(op, canonical_signature(op)) for op in lifted.ops) > 1.5 * report.gain.seconds_before
@@ -123,11 +119,10 @@ def test_a_folded_normalisation_is_no_gain_of_formats(target: str, runtime: str)
     ("target", "runtime"),
     [("gpu-hopper", "compiler"), ("gpu-hopper", "any"), ("ascend-910b", None), ("cpu-avx2", "onnxruntime")],
 )
-def test_causes_add_up_to_the_gain(target: str, runtime: str | None) -> None:
+def test_times_of_ops_add_up_to_the_plan(target: str, runtime: str | None) -> None:
     report = layoutopt.optimize(given_model(CHAIN), target, runtime=runtime).report
     assert report.gain is not None and report.plan is not None
     assert report.gain.seconds_after == report.plan.seconds_after
-    assert causes(report.gain) == pytest.approx(report.gain.seconds_before - report.gain.seconds_after)
     assert sum(each.seconds for each in (*report.ops, *report.casts)) == pytest.approx(report.plan.seconds_after)
 
 
@@ -135,34 +130,32 @@ def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
     """The baseline has one reorder at either end; every convolution in the canonical format would have two."""
     report = layoutopt.optimize(given_model(CHAIN), "cpu-avx2").report
     assert report.gain is not None and report.plan is not None
-    assert report.gain.formats < 0.05 * report.gain.seconds_before
+    assert report.gain.seconds_after > 0.95 * report.gain.seconds_before
     assert report.gain.seconds_before < 0.95 * report.plan.seconds_before
 
 
-def used_kernels(seconds: float, moves: float) -> list[UsedKernel]:
-    return [UsedKernel(seconds - moves, 1.0, False, []), UsedKernel(moves, 1.0, True, [])]
+def used_kernels(seconds: float) -> list[UsedKernel]:
+    return [UsedKernel(seconds, 1.0, [])]
 
 
 def refined_plan(*, has_original: bool) -> RefinedPlan:
-    """Steps that save 8, 4, 2 and 1 seconds of 100, of which 1.5 are conversions of the plan."""
+    """A plan of 85 instead of 100 seconds, one of them saved by other algorithms."""
     plan = Plan({}, 85, 100, 85, 0.0, True)
     return RefinedPlan(
         load_target("cpu-avx2"),
         plan,
-        kernels=used_kernels(85, 3.5),
-        kernels_with_default_algorithms=used_kernels(86, 3.5),
-        original_kernels=used_kernels(100, 9) if has_original else [],
-        folded_kernels=used_kernels(92, 6),
-        folded_kernels_with_all_fusions=used_kernels(88, 5),
+        kernels=used_kernels(85),
+        kernels_with_default_algorithms=used_kernels(86),
+        original_kernels=used_kernels(100) if has_original else [],
+        folded_kernels=used_kernels(92),
         seconds=0.0,
     )
 
 
-def test_the_causes_at_measured_prices_are_consecutive_steps() -> None:
+def test_the_baseline_at_measured_prices_is_the_optimised_original() -> None:
     gain = gain_at_timed_prices(refined_plan(has_original=True))
     assert gain.baseline == "optimised"
-    assert (gain.folding, gain.fusion, gain.formats, gain.algorithms) == (8, 4, 2, 1)
-    assert (gain.seconds_before, gain.seconds_after, gain.data_movement) == (100, 85, 1.5)
+    assert (gain.seconds_before, gain.seconds_after, gain.algorithms) == (100, 85, 1)
 
 
 def declined(source: str, seconds: float) -> GrowthRequest:
@@ -176,8 +169,8 @@ def declined(source: str, seconds: float) -> GrowthRequest:
         ([declined("fold-affines", 9)], {}),  # its op is in the plan
         ([declined("winograd", 0.25)], {"algorithms": 0.75, "seconds_after": 85.25}),
         ([declined("winograd", 3.0)], {"algorithms": 0, "seconds_after": 86}),
-        ([declined("pretransform-weights", 3.0)], {"formats": -1, "seconds_after": 88}),
-        ([declined("winograd", 3.0), declined("pretransform-weights", 16.0)], {"formats": -14, "seconds_after": 102}),
+        ([declined("pretransform-weights", 3.0)], {"seconds_after": 88}),
+        ([declined("winograd", 3.0), declined("pretransform-weights", 16.0)], {"seconds_after": 102}),
     ],
 )
 def test_constants_that_the_file_size_does_not_permit_gain_nothing(
@@ -188,7 +181,6 @@ def test_constants_that_the_file_size_does_not_permit_gain_nothing(
     assert found is not None and within_growth(None, requests) is None
     assert {name: getattr(found, name) for name in changes} == changes
     assert (found == gain) is (not changes)
-    assert causes(found) == found.seconds_before - found.seconds_after
     assert bool(reason_of_loss(found, requests)) is (found.seconds_after > found.seconds_before)
 
 
@@ -220,7 +212,7 @@ def gain_at_target_prices_of(*arguments: Any, factor: float, **options: Any) -> 
     found = gain_at_target_prices(*arguments, **options)
     assert found is not None
     before = found.seconds_after / factor
-    return found.model_copy(update={"seconds_before": before, "formats": before - found.seconds_after})
+    return found.model_copy(update={"seconds_before": before})
 
 
 NETWORK = """<ir_version: 10, opset_import: ["" : 18]>
@@ -426,8 +418,6 @@ def test_two_runs_in_a_row_write_the_same_bytes(
     folder = cache / "layoutopt" / "kernel_times"
     assert gain is not None and gain.baseline == "optimised" and first.plan is not None
     assert sum(each.seconds for each in (*first.report.ops, *first.report.casts)) == pytest.approx(first.plan.seconds)
-    saved = gain.folding + gain.fusion + gain.formats + gain.algorithms
-    assert saved == pytest.approx(gain.seconds_before - gain.seconds_after)
     stored = {path: path.read_bytes() for path in folder.glob("*")}
     for profile in (None, *stored):
         found = layoutopt.optimize(network(), "cpu", measure=False, profile=profile)
