@@ -7,7 +7,7 @@ breaks one; an exception that a pass raises has a note with the name of the pass
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import ClassVar, Literal, TypeAlias
 
@@ -142,15 +142,9 @@ class PassResult:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Passes in order.
-
-    Args:
-        passes: the passes.
-        verifies: whether to check the graph's invariants before the first pass and after each.
-    """
+    """Passes in order."""
 
     passes: tuple[Pass, ...]
-    verifies: bool = True
 
     def extended(self, added: Sequence[Pass]) -> "Pipeline":
         """The pipeline with each of `added` before or after the pass that it names.
@@ -166,7 +160,7 @@ class Pipeline:
             waiting.remove(step)
             position = names.index(step.before) if step.before else len(names) - names[::-1].index(step.after)
             passes.insert(position, step)
-        return self if len(passes) == len(self.passes) else replace(self, passes=tuple(passes))
+        return Pipeline(tuple(passes))
 
     def run(self, graph: Graph, context: PassContext, watch: Watch | None = None) -> list[PassResult]:
         """Run all passes.
@@ -199,7 +193,7 @@ class Pipeline:
         return results
 
     def _check(self, graph: Graph, source: str) -> None:
-        if self.verifies and (broken := next(iter(violations(graph)), None)) is not None:
+        if (broken := next(iter(violations(graph)), None)) is not None:
             raise InvariantError(str(broken), where=source, hint="this is a bug in the pass; please report it")
 
 

@@ -172,12 +172,13 @@ def _one_format(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> 
     }
     if shape is not None:
         layout = Layout.packed(format, shape)
+        strides_in_bits = (stride * element.bits for stride in layout.strides)
         record |= {
             "dtype": element.label,
             "shape": layout.shape,
             "physical_shape": layout.physical_shape,
             "strides": layout.strides,
-            "byte_strides": [stride * element.bits / 8 for stride in layout.strides],
+            "byte_strides": [bits // 8 if bits % 8 == 0 else bits / 8 for bits in strides_in_bits],
             "elements": layout.size,
             "padding": layout.capacity - layout.size,
             "capacity": layout.capacity,

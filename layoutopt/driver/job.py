@@ -54,7 +54,7 @@ def with_lowering(pipeline: Pipeline, dialect: Dialect) -> Pipeline:
     """
     if any(isinstance(step, Lower) for step in pipeline.passes):
         return pipeline
-    return replace(pipeline, passes=(*pipeline.passes, *lowering_passes(dialect)))
+    return Pipeline((*pipeline.passes, *lowering_passes(dialect)))
 
 
 def lowering_passes(dialect: Dialect) -> tuple[Pass, ...]:
@@ -134,7 +134,7 @@ class Job:
             ArgumentError, TargetError, FormatError, DimensionError: an argument is wrong.
         """
         check(options)
-        arguments.check_types(options)
+        arguments.check_pipeline(options.pipeline)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         target_model = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, target_model)
@@ -178,7 +178,7 @@ class Job:
         """The same call from its start with other passes."""
         job = Job.of(replace(self.options, model=self.given))
         job.name, job.start = self.name, self.start
-        job.pipeline = replace(self.pipeline, passes=tuple(passes))
+        job.pipeline = Pipeline(tuple(passes))
         return job
 
     @contextmanager
