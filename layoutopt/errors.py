@@ -90,9 +90,14 @@ class PinError(LayoutoptError):
 
 
 class VerificationError(LayoutoptError):
-    """The outputs of the rewritten model differ from those of the original."""
+    """The outputs of the rewritten model differ from those of the original.
+
+    Attributes:
+        tensors: the tensors of the original that are computed in the segments that differ; empty if these are unknown.
+    """
 
     exit_code = 7
+    tensors: frozenset[str] = frozenset()
 
 
 class OutputError(LayoutoptError):

@@ -18,6 +18,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.constants import stored_bytes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
+from layoutopt.ir.types import Value
 from layoutopt.ir.verify import violations
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.planner import Plan
@@ -67,6 +68,8 @@ class PassContext:
         lowered: the graph of plain ops and function calls that `lower` made; the passes behind it run on this graph.
         block: the number of channels in a block of the lowered graph's arrays; 0 if its kernels take no blocks.
         sessions: "fast" if session creation may become faster at the cost of runs.
+        exact: by the name of a pass that changes rounding, the tensors that it must not compute in another way.
+        inexact: the pass and the tensor of every rewrite that changed rounding.
     """
 
     cost_model: CostModel
@@ -89,6 +92,8 @@ class PassContext:
     lowered: Graph | None = None
     block: int = 0
     sessions: Sessions = "balanced"
+    exact: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    inexact: list[tuple[str, str]] = field(default_factory=list)
 
     def prices_at(self, sizes: Sizes, model: CostModel | None = None) -> CostModel:
         """The prices of the ops of the graph at given sizes, with the runtime's epilogues; `cost_model` by default."""
@@ -102,6 +107,14 @@ class PassContext:
         """Record why `source` did not apply."""
         self.notes.append(Note(source.name, where, reason))
 
+    def may_change_rounding(self, source: "Pass", value: Value) -> bool:
+        """Whether `source` may compute a value by operations that round differently."""
+        return value.tensor not in self.exact.get(source.name, ())
+
+    def changed_rounding(self, source: "Pass", value: Value) -> None:
+        """Record that `source` computes a value by operations that round differently."""
+        self.inexact.append((source.name, value.tensor))
+
 
 @dataclass(frozen=True)
 class Pass(ABC):
@@ -111,7 +124,7 @@ class Pass(ABC):
         name: its name in reports and dumps.
         justifies_rewrite: whether a change by this pass is a reason to rewrite a model that no plan makes faster.
         changes_rounding: whether it computes the same real numbers by other operations, which round differently. Such a pass
-            is left out where the result differs with it.
+            asks `PassContext.may_change_rounding` at every place, and calls `changed_rounding` where it does.
         handles_bodies: whether it runs once, on the main graph, and handles bodies itself; if not, it runs on every graph,
             bodies first.
         before: for the pass of an extension: the name of the pass before whose first run it is inserted.

@@ -95,11 +95,15 @@ class _Budget:
     """The limits of folded weights: the growth of the file where the original weights stay in it, and memory.
 
     Attributes:
+        context: the state that passes share.
+        step: the pass.
         budget: the bytes that the file may still grow by.
         cost_model: estimates the time of the affines that are removed.
         memory: the bytes that folded constants may still take in memory.
     """
 
+    context: PassContext
+    step: Pass
     budget: PassBudget
     cost_model: CostModel
     memory: int = _IN_MEMORY
@@ -108,7 +112,7 @@ class _Budget:
     def of(cls, graph: Graph, context: PassContext, step: Pass) -> Self:
         """The budget of a pass on a graph and its bodies."""
         prices = priced_with(context.cost_model, sizes=context.sizes)
-        return cls(context.budget(step, graph), prices)
+        return cls(context, step, context.budget(step, graph), prices)
 
     def in_memory(self, array: Array) -> ArrayData | None:
         """An array as a constant in memory; None if it exceeds the bytes that are left."""
@@ -142,7 +146,7 @@ def _fold(
         affine: the affine, along an axis of the input or output of `linear_op`.
         side: whether it is applied to the input or to the output of `linear_op`.
         between: the values between the two ops, which are renamed because they become other tensors.
-        budget: the limit of the growth of the file.
+        budget: the limit of the growth of the file, and the places where the pass may change rounding.
 
     Returns:
         The reason why the affine stays; empty if it was folded.
@@ -151,6 +155,9 @@ def _fold(
     weight = linear_op.inputs[1] if len(linear_op.inputs) > 1 else None
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
         return f"{linear_op.kind} cannot absorb it"
+    result = (op if side == "out" else linear_op).y
+    if not budget.context.may_change_rounding(budget.step, result):
+        return "the result differed with it"
     dtype = weight.type.dtype
     numbers = rounded(constants, dtype)
     if numbers is None:
@@ -158,6 +165,7 @@ def _fold(
     numbers = {index: array for index, array in numbers.items() if not _is_unchanged(linear_op, index, array)}
     if not budget.allows(graph, op, linear_op, numbers):
         return "the file may not grow by the folded weights"
+    budget.context.changed_rounding(budget.step, result)
     before = linear_op.copy(linear_op.inputs, linear_op.outputs)
     for index, array in numbers.items():
         data = budget.in_memory(array) or _FoldedConstant(before, affine, side, index, dtype, array.nbytes)

@@ -4,7 +4,7 @@ One call of `layoutopt.optimize`: its checked arguments, and the results of its 
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -174,11 +174,12 @@ class Job:
             context,
         )
 
-    def again(self, passes: Iterable[Pass]) -> "Job":
-        """The same call from its start with other passes."""
+    def again(self, passes: Iterable[Pass], exact: Mapping[str, frozenset[str]]) -> "Job":
+        """The same call from its start with other passes, some of which leave tensors alone: `PassContext.exact`."""
         job = Job.of(replace(self.options, model=self.given))
         job.name, job.start = self.name, self.start
         job.pipeline = Pipeline(tuple(passes))
+        job.context.exact = exact
         return job
 
     @contextmanager

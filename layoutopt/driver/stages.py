@@ -87,24 +87,41 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
 
 
 def rewrite_exactly(job: Job, source: onnx_ir.Model) -> tuple[Job, Lifted, Outcome]:
-    """Lift and rewrite a model. Where the result differs, the last pass that changed the rounding is left out: another job.
+    """Lift and rewrite a model. Where the result differs, a pass that changes the rounding is left out, the last one first.
+
+    A pass is left out in the segments that differ, and if the result then differs again, in the whole model: then the job is
+    another one.
 
     Raises:
         ModelError, VerificationError, UnverifiedError: as for `rewrite`; the result differs without these passes, too.
     """
     notes: list[Note] = []
+    exact: dict[str, frozenset[str]] = {}
     while True:
         lifted = lift(job, source)
         try:
             outcome = rewrite(job, lifted)
         except VerificationError as error:
+            names = {each.name for each in job.pipeline.passes if each.changes_rounding}
+            changing = [each.name for each in reversed(job.passes) if each.changed and each.name in names]
+            made = dict.fromkeys(job.context.inexact)  # the rewrites of each pass that changed the rounding
+            places = {
+                name: [tensor for source, tensor in made if source == name and tensor in error.tensors]
+                for name in changing
+                if name not in exact
+            }
+            name = next((name for name in changing if places.get(name)), None)
             passes = job.pipeline.passes
-            changing = {each.name for each in passes if each.changes_rounding}
-            name = next((each.name for each in reversed(job.passes) if each.changed and each.name in changing), None)
-            if name is None:
+            if name is not None:
+                exact[name] = frozenset(places[name])
+                where = f" at {', '.join(places[name])}"
+            elif changing:
+                name, where = changing[0], ""
+                passes = tuple(each for each in passes if each.name != name)
+            else:
                 raise
-            notes.append(Note(LEFT_OUT, name, f"left out, because with it {error.what}"))
-            job = job.again(each for each in passes if each.name != name)
+            job = job.again(passes, exact)
+            notes.append(Note(LEFT_OUT, name, f"left out{where}, because with it {error.what}"))
         else:
             job.context.notes += notes
             return job, lifted, outcome
@@ -208,6 +225,8 @@ def raise_unless_passed(job: Job, verdict: Verification, difference: str) -> Non
     """
     if verdict.status == "failed":
         hint = "nothing was written; please report it with the model"
-        raise VerificationError(difference, where=job.name, hint=hint)
+        error = VerificationError(difference, where=job.name, hint=hint)
+        error.tensors = verdict.tensors
+        raise error
     if verdict.status == "not verified" and not job.options.allow_unverified:
         raise UnverifiedError(f"not verified: {verdict.reason}", where=job.name, hint=UNVERIFIED)

@@ -47,6 +47,7 @@ from layoutopt.verification.edits import (
     add_bound_outputs,
     add_outputs,
     cut_at,
+    tensors_between,
     upcast_to_float32,
 )
 from layoutopt.verification.perturbation import (
@@ -147,7 +148,9 @@ class PairOfModels:
             return verdict
         if self.request.defers_spread:
             return replace(self, request=replace(self.request, defers_spread=False)).verdict()
-        return _misdeclared(misdeclared) if misdeclared else verdict
+        if misdeclared:
+            return _misdeclared(misdeclared)
+        return verdict if self.is_optimised else replace(verdict, tensors=self._differing(comparisons))
 
     @property
     def _prefix(self) -> str:
@@ -167,6 +170,11 @@ class PairOfModels:
         if other := _OTHER_MACHINE.search(reason):
             return Verification("not verified", f"the rewritten model is {other.group()}")
         return _misdeclared(misdeclared) if misdeclared else Verification("failed", reason)
+
+    def _differing(self, comparisons: Iterable[Comparison]) -> frozenset[str]:
+        """The tensors that the original computes in the segments of comparisons that failed."""
+        failed = {each.name for each in comparisons if not each.passed}
+        return tensors_between(self.original.message(), failed, self._at_cuts.keys())
 
     def _exposed(self) -> Runnable:
         """The original with observed values, values at cuts, and bounds of rounded ones as further outputs."""

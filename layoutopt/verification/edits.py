@@ -3,7 +3,7 @@
 Outputs and cuts are edited in place. Only values that nodes of the main graph compute are edited; other names are ignored.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from os import PathLike
 
 import numpy as np
@@ -12,7 +12,7 @@ import onnx.helper
 from onnx import TensorProto, numpy_helper
 
 from layoutopt.ir.types import Array, DType
-from layoutopt.onnx_io.messages import graphs, nodes
+from layoutopt.onnx_io.messages import graphs, inner_graphs, nested, nodes
 from layoutopt.onnx_io.tensors import tensors
 from layoutopt.onnx_io.vocabulary import TO_IR
 
@@ -33,6 +33,21 @@ _LIMIT = 1_900_000_000  # bytes; protobuf's limit is 2 GiB
 def computed_names(message: onnx.ModelProto) -> set[str]:
     """The names of the values that nodes of the main graph compute."""
     return {name for node in message.graph.node for name in node.output if name}
+
+
+def tensors_between(message: onnx.ModelProto, names: Iterable[str], cuts: Collection[str]) -> frozenset[str]:
+    """The tensors that a model computes for some of them, those of bodies included, from its inputs and from `cuts`."""
+    producers = {name: node for node in message.graph.node for name in node.output if name}
+    found, pending = set[str](), [name for name in names if name in producers]
+    while pending:
+        node = producers[pending.pop()]
+        if not found.isdisjoint(node.output):
+            continue
+        inside = [inner for graph in nested(inner_graphs([node])) for inner in graph.node]
+        found.update(name for each in (node, *inside) for name in each.output)
+        read = (name for each in (node, *inside) for name in each.input)
+        pending += [name for name in read if name in producers and name not in cuts]
+    return frozenset(found)
 
 
 def add_outputs(message: onnx.ModelProto, names: Iterable[str]) -> None:

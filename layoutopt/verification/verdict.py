@@ -118,6 +118,7 @@ class Verification:
         comparisons: one per output and set of test inputs.
         depends_on_inputs: whether at least one output depends on the inputs; if none does, "passed" is weak evidence.
         sizes: the sizes of symbolic dimensions at which the models were compared.
+        tensors: the tensors of the original that are computed in the segments that differ; empty if these are unknown.
         defined_block: channels per block of the operators that ran by definition, because this machine's kernels have other
             blocks; 0 if kernels ran.
         misdeclared: the outputs whose computed shape contradicts the original's declaration, if the status follows from that.
@@ -134,6 +135,7 @@ class Verification:
     moved_before: DataMovementReport | None = None
     moved_after: DataMovementReport | None = None
     defined_block: int = 0
+    tensors: frozenset[str] = frozenset()
 
     @classmethod
     def of(

@@ -396,7 +396,7 @@ class Winograd(Pass):
             (each, site)
             for each in regions_with_rule(graph)
             for op in each.ops
-            if (site := site_of(op, block)) is not None
+            if (site := site_of(op, block)) is not None and context.may_change_rounding(self, op.y)
         ]
         times = _times_by_shape(sites, runs, rates, context)
         options: dict[Op, list[TilingOption]] = {}
@@ -414,6 +414,7 @@ class Winograd(Pass):
             if budget.request(op.name, option.nbytes, option.seconds):
                 chosen[op] = option
         for option in (chosen[op] for op in options if op in chosen):
+            context.changed_rounding(self, option.site.op.y)
             WinogradRewriter(option.graph, option.site, option.tiles, block).run()
 
 
