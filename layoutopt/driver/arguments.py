@@ -8,7 +8,7 @@ Checks of the arguments of `layoutopt.optimize`, which raise errors before a mod
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -219,12 +219,17 @@ def _items(argument: str, given: object, hint: str) -> Iterable[tuple[str, Any]]
     return given.items()
 
 
-def check_pipeline(pipeline: object) -> None:
-    """Check that the passes of a call are a pipeline, or that none is given.
+def check_types(options: "Options") -> None:
+    """Check the types of the arguments that the command line does not have.
 
     Raises:
-        ArgumentError: they are something else, such as a list.
+        ArgumentError: a callback is no function, or the pipeline is none.
     """
-    if pipeline is not None and not isinstance(pipeline, Pipeline):
-        what = f"not a pipeline but a {type(pipeline).__name__}"
-        raise ArgumentError(what, where="pipeline", hint="give a pipeline, or None")
+    kinds: dict[str, Any] = {"pipeline": Pipeline, "watch": Callable, "progress": Callable}
+    for name, kind in kinds.items():
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, kind):
+            noun = "pipeline" if kind is Pipeline else "function"
+            raise ArgumentError(
+                f"not a {noun} but a {type(value).__name__}", where=name, hint=f"give a {noun}, or None"
+            )

@@ -134,7 +134,7 @@ class Job:
             ArgumentError, TargetError, FormatError, DimensionError: an argument is wrong.
         """
         check(options)
-        arguments.check_pipeline(options.pipeline)
+        arguments.check_types(options)
         texts, sizes = arguments.checked_pins(options.pins), arguments.checked_dims(options.dims)
         target_model = arguments.cost_model_of(options.target)
         runtime, dialect = arguments.runtime_and_dialect(options.runtime, options.dialect, target_model)
