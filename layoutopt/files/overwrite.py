@@ -66,6 +66,8 @@ MARK = "layoutopt_file"
 
 _MARKED = re.compile(rf"{MARK}\W{{1,5}}([a-z _]+ [0-9a-f]{{16}})".encode())
 _TAIL = 200  # bytes; the mark of a model is at the end of the file
+_RECORD = re.compile(rb"^[^\s\]}].*", re.MULTILINE)
+_COMMENT = re.compile(rf"^(?:<!--|#) {MARK}.*".encode(), re.MULTILINE)
 _BASELINE = re.compile(rb'\{\s*"layoutopt_baseline"')
 """The beginning of a file that a command continues, whatever its sources are; it has no mark."""
 
@@ -107,19 +109,16 @@ def marked(content: str, kind: FileKind, mark: str) -> str:
 
 def mark_of_model(path: Path) -> str:
     """The mark at the end of a model file; empty if it has none."""
-    return "".join(_marks(_content(path)[-_TAIL:])[-1:])
-
-
-def _marks(content: mmap.mmap | bytes) -> list[str]:
-    return [mark.decode() for mark in _MARKED.findall(content)]
+    return b"".join(_MARKED.findall(_content(path)[-_TAIL:])[-1:]).decode()
 
 
 def has_kind(path: Path, kind: FileKind, marks: Sequence[str]) -> bool:
-    """Whether an existing text file is a baseline or has marks, all of them different and among these."""
+    """Whether an existing text file is a baseline, or each record of JSON or comment with a mark has another of these."""
     content = _content(path)
     if kind is FileKind.BASELINE:
         return _BASELINE.match(content) is not None
-    found = _marks(content)
+    lines = (_RECORD if content[:1] == b"{" else _COMMENT).findall(content)
+    found = [mark.decode() for line in lines for mark in _MARKED.findall(line) or [b""]]
     return bool(found) and len({*found}) == len(found) and {*found} <= {*marks}
 
 

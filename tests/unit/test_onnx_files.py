@@ -73,6 +73,8 @@ def test_a_text_file_is_replaced_by_its_kind_and_source_only(tmp_path: Path, kin
         "twice": (tmp_path / kind.name).read_text() * 2,
         "deep": "[" * 100_000,
         "{": "{" * 9,
+        "history": "{}\n" + (tmp_path / kind.name).read_text(),
+        "quotation": "notes\n    " + (tmp_path / kind.name).read_text().splitlines()[-1],
     }
     for name, text in {**texts, **{each.name: text for each, text in CONTINUED.items()}}.items():
         (tmp_path / name).write_text(text)
