@@ -171,4 +171,4 @@ def read_runtime(path: Path) -> RuntimeSpec:
     try:
         return RuntimeSpec.model_validate(table)
     except ValidationError as error:
-        raise schema_error(error, path, table, table, RuntimeSpec) from None
+        raise schema_error(error, [(path, table)], table, RuntimeSpec) from None

@@ -7,7 +7,7 @@ the result), `formats`, `strided` and `direct`, or removes it with `removed = tr
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +27,8 @@ from layoutopt.files import path_text
 
 Table: TypeAlias = dict[str, Any]
 Keys: TypeAlias = tuple[int | str, ...]
+Layers: TypeAlias = Sequence[tuple[Path, Table]]
+"""The files of a target and of all that it inherits, its own first, with their tables."""
 
 
 def line_of(text: str, keys: Keys) -> int | None:
@@ -59,14 +61,21 @@ def _defined(table: Table, keys: Keys) -> int:
     return len(keys)
 
 
-def _location(path: Path, table: Table, merged: Table, keys: Keys) -> str:
-    """The target's file, and the line that defines a key of the merged target if it is in this file."""
-    if len(keys) > 1 and keys[0] == "kernel" and isinstance(merged["kernel"], list):  # rows have other indices
-        row = merged["kernel"][int(keys[1])]
-        own = [index for index, each in enumerate(table.get("kernel", [])) if each is row]
-        keys = ("kernel", own[0], *keys[2:]) if own else ()
-    line = line_of(path.read_text(encoding="utf-8"), keys)
+def _location(layers: Layers, merged: Table, keys: Keys) -> str:
+    """The file and the line that define a key of the merged target, or the innermost table around it."""
+    found = [(path, table, _own(keys, merged, table)) for path, table in layers]
+    path, _, own = max(found, key=lambda each: _defined(*each[1:]))
+    line = line_of(path.read_text(encoding="utf-8"), own)
     return str(path) if line is None else f"{path}:{line}"
+
+
+def _own(keys: Keys, merged: Table, table: Table) -> Keys:
+    """The path of a key in one of the files, where rows have other indices; empty if the key is in a row of another file."""
+    if len(keys) < 2 or keys[0] != "kernel" or not isinstance(merged["kernel"], list):
+        return keys
+    rows, row = table.get("kernel"), merged["kernel"][int(keys[1])]
+    indices = [index for index, each in enumerate(rows if isinstance(rows, list) else ()) if each is row]
+    return ("kernel", indices[0], *keys[2:]) if indices else ()
 
 
 _IDENTITY_KEYS = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
@@ -99,7 +108,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
         table = read_toml(here)
         parent = table.pop("inherits", None)
         if parent is not None and not isinstance(parent, str):
-            where = _location(here, table, {}, ("inherits",))
+            where = _location([(here, table)], {}, ("inherits",))
             raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=where)
         layers.append((here, {"name": path_text(here.stem), **table}))
         here = resolve(parent, here) if parent is not None else None
@@ -110,7 +119,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
     try:
         return TargetSpec.model_validate(merged)
     except ValidationError as error:
-        raise schema_error(error, path, layers[0][1], merged, TargetSpec) from None
+        raise schema_error(error, layers, merged, TargetSpec) from None
 
 
 def read_toml(path: Path) -> Table:
@@ -168,7 +177,7 @@ def _check_removed(path: Path, table: Table, parent: Table) -> None:
     inherited, rows = [identity(row) for row in parent.get("kernel", [])], table.get("kernel", [])
     for index, row in enumerate(rows if isinstance(rows, list) else []):
         if isinstance(row, dict) and row.get("removed") is True and identity(row) not in inherited:
-            where = _location(path, table, table, ("kernel", index))
+            where = _location([(path, table)], table, ("kernel", index))
             hint = f"give it the {', '.join(_IDENTITY_KEYS)} of the inherited row"
             raise TargetError(f"kernel[{index}] removes no inherited kernel", where=where, hint=hint)
 
@@ -180,20 +189,20 @@ def identity(row: Any) -> Any:
     return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY_KEYS)]
 
 
-def schema_error(
-    error: ValidationError, path: Path, table: Table, merged: Table, schema: type[SpecModel]
-) -> TargetError:
+def schema_error(error: ValidationError, layers: Layers, merged: Table, schema: type[SpecModel]) -> TargetError:
     """All violations of the schema in one line, each with its key path; the file, line and remedy are those of the first."""
     # A misspelt key is also a missing one; the misspelling is the more specific error.
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     first = problems[0]
     found = [_fault(each, schema) for each in problems]
     row_in_message = _ROW_IN_MESSAGE.match(first["msg"]) if not first["loc"] else None
-    loc = tuple(step for step in first["loc"] if step != _KEY_STEP)
+    # The table without a missing key is the error; a table that it replaces may have the key.
+    steps = first["loc"][:-1] if first["type"] == "missing" else first["loc"]
+    loc = tuple(step for step in steps if step != _KEY_STEP)
     keys = ("kernel", int(row_in_message[1])) if row_in_message is not None else loc
     what, hint = found[0]
     others = "".join(f"; also {other}" for other, _ in found[1:])
-    return TargetError(what, where=_location(path, table, merged, keys), hint=hint + others)
+    return TargetError(what, where=_location(layers, merged, keys), hint=hint + others)
 
 
 def _fault(problem: Any, schema: type[SpecModel]) -> tuple[str, str]:

@@ -161,7 +161,7 @@ def _row_length(layout: Layout) -> int:
 def svg(name: str) -> str:
     """One figure."""
     format, shape, dtype, axes = FIGURES[name]
-    figure = draw_memory(Layout.packed(lookup(format, dtype or None), shape), TITLES.get(name, format), axes)
+    figure = draw_memory(Layout(lookup(format, dtype or None), shape), TITLES.get(name, format), axes)
     return str(figure.as_svg()) + "\n"
 
 

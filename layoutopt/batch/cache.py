@@ -79,7 +79,7 @@ class Cache:
         except (OSError, ValueError, KeyError, TypeError):
             with suppress(OSError):
                 (folder / _OUTCOME).unlink()  # first, so that nobody finds the entry half removed
-            shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(folder)
             return None
 
     def keep(self, key: str, source: Path, report: Report, save: Callable[[Path], object] | None) -> None:

@@ -262,6 +262,7 @@ class _Worker:
         self._is_over = False
         self._executor: Any = None
         self._future: Future[Any] = Future()
+        self._future.cancel()  # done: the first task may fail to be submitted
 
     def run(self, function: Callable[[Item], Value], item: Item) -> Value:
         """The value of a function, which is called once more if the process ends meanwhile, or has ended before.

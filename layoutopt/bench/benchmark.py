@@ -125,7 +125,7 @@ def bench(
             *exclusions,
             *input_caveats(cases, labels, inferred),
             *machine_caveats(machine),
-            *(each for number in range(1, len(cases)) for each in speed_caveats(blocks, number, labels)),
+            *(each for number in range(len(cases) > 1, len(cases)) for each in speed_caveats(blocks, number, labels)),
         ],
     )
 
@@ -249,7 +249,7 @@ def _model_report(
 def speed_caveats(blocks: Sequence[Block], number: int, labels: Sequence[str]) -> Iterator[str]:
     """Caveats of a speed-up over the first model: no difference is shown, or the machine was too busy for a measurement."""
     pair, found = f"{labels[number]} against {labels[0]}", speed_ups(blocks, number)[0]
-    if found.runs.verdict == "no difference shown":
+    if number and found.runs.verdict == "no difference shown":
         yield f"{pair}: no difference is shown, the confidence interval includes 1"
     if found.disturbance:
         yield f"{pair}: the machine is busy: {found.disturbance}"

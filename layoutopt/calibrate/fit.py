@@ -168,14 +168,14 @@ def group_measurements(
 
 
 def label(group: Group, spec: TargetSpec) -> str:
-    """The kernels of a group in words: op types or families, variants, and the format of the input."""
+    """The kernels of a group in words: op types or families, variants, and the formats of the inputs."""
     if isinstance(group, str):
         return (
             "ops without a row" if group == WITHOUT_ROW else f"{group.removesuffix('_efficiency')}s".replace("_", " ")
         )
     row = spec.kernel[group]
-    words = ("/".join(row.ops or row.family), "/".join(row.variant or ()), row.formats.get("x", ""))
-    return " ".join(filter(None, words))
+    formats = (format for role, format in row.formats.items() if role in "xab")
+    return " ".join(filter(None, ("/".join(row.ops or row.family), "/".join(row.variant or ()), *formats)))
 
 
 # Kernel rows that calibration adds to a target, for ops that take longer than their memory traffic: an op without a row is

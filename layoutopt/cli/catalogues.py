@@ -171,7 +171,7 @@ def _one_format(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> 
         "parts": [{"axis": part.axis, "block": part.block or None, "step": span} for part, span in parts],
     }
     if shape is not None:
-        layout = Layout.packed(format, shape)
+        layout = Layout(format, shape)
         strides_in_bits = (stride * element.bits for stride in layout.strides)
         record |= {
             "dtype": element.label,

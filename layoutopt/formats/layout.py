@@ -7,7 +7,7 @@ Offsets, strides and capacities count elements, not bytes.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,11 +30,6 @@ class Layout:
 
     format: Format
     shape: tuple[int, ...]
-
-    @classmethod
-    def packed(cls, format: Format, shape: tuple[int, ...]) -> Self:
-        """The layout of a tensor of this shape in a format."""
-        return cls(format, shape)
 
     @property
     def rank(self) -> int:
@@ -135,7 +130,7 @@ def packed_view(array: Array, fmt: Format) -> Array:
 
 def packed_elements(array: Array, fmt: Format, offsets: Array) -> Array:
     """The elements of the flattened `pack(array, fmt)` at the given offsets, without packing the whole array."""
-    coords, is_element = Layout.packed(fmt, array.shape).decode(offsets)
+    coords, is_element = Layout(fmt, array.shape).decode(offsets)
     result: Array = np.zeros(len(offsets), array.dtype)
     result[is_element] = array[tuple(each[is_element] for each in coords)]
     return result

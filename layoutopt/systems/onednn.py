@@ -94,7 +94,7 @@ class MemoryDescriptor:
         self.format.check(self.dims)
         if any(dim < 0 for dim in self.dims):
             raise FormatError("a dimension is below 0", where=str(self.dims))
-        if any(part.block for part in self.format.parts[: self.ndims]):
+        if any(part.block for part in self.format.parts[: len(self.dims)]):
             raise FormatError("blocks of a descriptor are innermost", where=str(self.format), hint="use a Layout")
 
     @classmethod
@@ -107,11 +107,6 @@ class MemoryDescriptor:
         return cls(tuple(dims), data_type, tag_format(tag))
 
     @property
-    def ndims(self) -> int:
-        """The number of dimensions."""
-        return len(self.dims)
-
-    @property
     def padded_dims(self) -> tuple[int, ...]:
         """The extents with padding, multiples of the blocks."""
         return static_shape(self.format.padded_shape(self.dims))
@@ -119,33 +114,13 @@ class MemoryDescriptor:
     @property
     def strides(self) -> tuple[int, ...]:
         """The number of elements from one index of each outer dimension to the next."""
-        outer = zip(self.format.order, Layout.packed(self.format, self.dims).strides, strict=False)
+        outer = zip(self.format.order, Layout(self.format, self.dims).strides, strict=False)
         return tuple(stride for _, stride in sorted(outer))
 
     @property
-    def inner_blks(self) -> tuple[int, ...]:
-        """The extents of the inner blocks, the outermost first."""
-        return tuple(part.block for part in self.format.parts[self.ndims :])
-
-    @property
-    def inner_idxs(self) -> tuple[int, ...]:
-        """The dimension of each inner block."""
-        return tuple(part.axis for part in self.format.parts[self.ndims :])
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return DATA_TYPES[self.data_type].itemsize
-
-    @property
-    def nelems(self) -> int:
-        """The number of elements, without padding."""
-        return prod(self.dims)
-
-    @property
     def size(self) -> int:
-        """`dnnl_memory_desc_get_size`: bytes, padding included; 0 if there is no element."""
-        return prod(self.padded_dims) * self.itemsize if self.nelems else 0
+        """`dnnl_memory_desc_get_size`: bytes, padding included."""
+        return prod(self.padded_dims) * DATA_TYPES[self.data_type].itemsize
 
     def pack(self, array: NDArray[Any]) -> NDArray[Any]:
         """A new flat memory with the elements of an array of shape `dims`, and zeros in the padding.
@@ -156,10 +131,6 @@ class MemoryDescriptor:
         if array.shape != self.dims:
             raise FormatError(f"an array of shape {array.shape} is given", where=str(self.dims))
         return pack(array.astype(DATA_TYPES[self.data_type]), self.format).reshape(-1)
-
-    def write(self, memory: NDArray[Any], array: NDArray[Any]) -> None:
-        """Write an array of shape `dims` to a flat memory, with zeros in the padding, as primitives do."""
-        memory[...] = self.pack(array)
 
     def read(self, memory: NDArray[Any]) -> NDArray[Any]:
         """The array of shape `dims` in a flat memory."""

@@ -28,8 +28,6 @@ Blocks: TypeAlias = Sequence[Sequence[float]]
 
 Verdict: TypeAlias = Literal["faster", "slower", "no difference shown"]
 
-CONFIDENCE = 0.95
-
 MAX_NULL_WIDTH = 0.03
 """The width of the interval of the null ratio above which a machine is too busy for a measurement."""
 

@@ -71,7 +71,7 @@ def check_format(format: Format, shape: tuple[int, ...]) -> None:
     assert np.count_nonzero(physical == 0) == physical.size - array.size
     assert format.has_padding(shape) == (physical.size > array.size)
     assert math.prod(static_shape(format.padded_shape(shape))) == physical.size
-    layout = Layout.packed(format, shape)
+    layout = Layout(format, shape)
     assert layout.capacity == physical.size
     assert np.array_equal(physical.ravel()[layout.offset(*np.indices(array.shape))], array)
 
@@ -158,7 +158,7 @@ def test_what_does_not_move_is_not_copied() -> None:
 @given(bound(least=1))
 def test_offsets_are_inverted(case: tuple[Format, tuple[int, ...]]) -> None:
     fmt, shape = case
-    layout = Layout.packed(fmt, shape)
+    layout = Layout(fmt, shape)
     offsets = layout.offset(*np.indices(shape))
     assert np.unique(offsets).size == layout.size == math.prod(shape)
     assert all(map(np.array_equal, layout.decode(offsets)[0], np.indices(shape)))
@@ -408,7 +408,7 @@ def test_every_name_is_of_a_kind() -> None:
 def test_offsets(entry: Entry) -> None:
     for dtype, shape in product(BLOCK_DTYPES if "{C0}" in entry.notation else BLOCK_DTYPES[:1], SHAPES[kind(entry)]):
         format = entry.format(dtype)
-        layout = Layout.packed(format, shape)
+        layout = Layout(format, shape)
         offsets = np.asarray(layout.offset(*np.indices(shape)))
         c0 = {"float16": "16", "int8": "32", "int4": "64"}[dtype]
         for index in np.ndindex(shape):

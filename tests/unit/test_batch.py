@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 from threading import Timer
 from time import monotonic, sleep
+from unittest.mock import Mock
 
 import pytest
 from batch_tasks import square, wait
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layoutopt.batch import Failure, open_cluster, run
+from layoutopt.batch import Failure, clusters, open_cluster, run
 from layoutopt.batch.keys import is_timed
 from layoutopt.batch.run import default_jobs, estimated_bytes
 from layoutopt.errors import ArgumentError, LayoutoptError
@@ -68,6 +69,12 @@ def test_a_killed_process_ends_no_other_task_and_its_own_only_after_a_second_att
     assert isinstance(raised, Failure) and raised.reason == "ValueError: five" and "in square" in raised.traceback
     starts = sorted(int(each.name[0]) for each in tmp_path.iterdir())
     assert starts == [0, 1, 2, 3, 3, 4, 4, 5, 6, 7]
+
+
+def test_a_process_that_cannot_be_started_is_a_failure(monkeypatch):
+    monkeypatch.setattr(clusters.ProcessPoolExecutor, "submit", Mock(side_effect=OSError("no more processes")))
+    with open_cluster(None, 1) as cluster:
+        assert [each.reason for _, each in cluster.map_unordered(str, [0])] == ["OSError: no more processes"]
 
 
 def _assert_ended(folder: Path) -> None:

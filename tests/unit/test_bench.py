@@ -230,6 +230,8 @@ def test_an_interval_that_includes_one() -> None:
 def test_a_machine_that_is_not_quiet() -> None:
     (busy,) = caveats([[1.0, 1.2]] * 4, [[0.5, 0.5]] * 4)
     assert busy.startswith("B against A: the machine is busy: the original is 0.") and busy.endswith("as itself")
+    (alone,) = speed_caveats([Block([[1.0]], [[[1.0, 1.2]]])] * 4, 0, "A")
+    assert alone.startswith("A against A: the machine is busy: the original is 0.")
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None)
     assert list(machine_caveats(machine)) == ["this system cannot pin the process to one CPU"]
     crowded = MachineReport(cpu="", cpus=2, threads=4, pinned_to=None)

@@ -123,7 +123,7 @@ def refusals() -> dict[str, object]:
         "no matrix": lambda: fractal_nz(1),
         "wrong memory": lambda: Conversion(matrix, PARSE("NM")).apply(np.zeros((3, 2)), (2, 3)),
         "elements lost": lambda: propagate_reshape(matrix, (2, 3), (7,)),
-        "outside": lambda: Layout.packed(matrix, (2, 3)).offset(2, 0),
+        "outside": lambda: Layout(matrix, (2, 3)).offset(2, 0),
     }
 
 

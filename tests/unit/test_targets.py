@@ -155,7 +155,14 @@ def test_the_template_is_a_target_with_every_key(tmp_path: Path, capsys: pytest.
 def test_a_number_does_not_inherit_its_source(tmp_path: Path) -> None:
     write(tmp_path / "base.toml", MINIMAL)
     text = 'inherits = "base.toml"\n[memory]\nbandwidth = { value = 2e11 }'
-    with pytest.raises(TargetError, match=r"memory\.bandwidth\.source is missing"):
+    with pytest.raises(TargetError, match=r"child\.toml:3: memory\.bandwidth\.source is missing"):
+        load_target(write(tmp_path / "child.toml", text))
+
+
+def test_an_error_is_located_in_the_file_that_has_it(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", MINIMAL.replace("value = 1e11", "value = -1.0"))
+    text = 'inherits = "base.toml"\n[memory]\nkernel_efficiency = { value = 0.5, source = "datasheet" }'
+    with pytest.raises(TargetError, match=r"base\.toml:\d+: memory\.bandwidth\.value: input"):
         load_target(write(tmp_path / "child.toml", text))
 
 
