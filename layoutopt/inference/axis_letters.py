@@ -9,8 +9,8 @@ Each axis has the letter of the closest op that assigns one. A letter is not pro
 that letter, nor from a constant, which ops of different roles may share.
 
 An axis that no letter reaches is N if it is the first one, otherwise a spatial axis if the other letters are those of feature
-maps, and in all other cases it has a letter from K on. A value has no letters if no letter reaches it, or if it has fewer than
-three axes. Its formats are then printed with the default letters (`Format.text`).
+maps, and in all other cases it has a letter from K on. A value has no letters if no letter reaches it, if it has fewer than
+three axes, or if there are too few letters. Its formats are then printed with the default letters (`Format.text`).
 """
 
 from collections import deque
@@ -105,11 +105,12 @@ def _at_boundary(links: Iterable[Link]) -> Iterator[list[ValueAxis]]:
 
 
 def _completed(known: Mapping[int, str], rank: int) -> str:
-    """The letters of a value, with unused letters for axes that have none; empty if no axis has one."""
+    """The letters of a value, with unused letters for axes without; empty if no axis has one, or there are too few."""
     if not known or rank < _LEAST_RANK:
         return ""
     used = set(known.values())
     found = {**({0: "N"} if "N" not in used else {}), **known}
     usual = "DHW"[-(rank - 2) :] if used <= set(_OF_FEATURE_MAPS) else ""
     spare = iter(letter for letter in usual + _SPARE if letter not in used)
-    return "".join(found.get(axis) or next(spare) for axis in range(rank))
+    letters = [found.get(axis) or next(spare, "") for axis in range(rank)]
+    return "".join(letters) if all(letters) else ""

@@ -286,7 +286,7 @@ def infer_results(node: Node) -> tuple[list[InferredType], Exception | None]:
         TYPE_ERROR: as for `infer_node`.
     """
     fault: Exception | None = None
-    node = replace(node, op_type=_WITH_INFERENCE.get(node.op_type, node.op_type))
+    node = replace(node, op_type=_WITH_INFERENCE.get(node.kind, node.op_type))
     if not has_inference(node):
         found = [None if each is None else as_inferred(each) for each in results_of(node)]
         return found if node.domain else _with_shapes(node, found), None

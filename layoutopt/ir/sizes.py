@@ -24,12 +24,14 @@ Range: TypeAlias = tuple[int, int]
 Dims: TypeAlias = Mapping[str, int | Range]
 """The sizes or ranges of dimensions that a caller gives, by name."""
 
-_BATCH, _IMAGE, _SEQUENCE, _AUDIO = 1, 224, 128, 16000
+BATCH, IMAGE, SEQUENCE, AUDIO = 1, 224, 128, 16000
+"""The default sizes of dimensions."""
+
 _WORDS = {
-    _BATCH: re.compile(r"batch|\bbs\b|^[nb]$", re.IGNORECASE),
-    _IMAGE: re.compile(r"height|width|^[hw]$", re.IGNORECASE),
-    _SEQUENCE: re.compile(r"seq|length|token|^[stl]$", re.IGNORECASE),
-    _AUDIO: re.compile(r"^samples$|audio|wave", re.IGNORECASE),
+    BATCH: re.compile(r"batch|\bbs\b|^[nb]$", re.IGNORECASE),
+    IMAGE: re.compile(r"height|width|^[hw]$", re.IGNORECASE),
+    SEQUENCE: re.compile(r"seq|length|token|^[stl]$", re.IGNORECASE),
+    AUDIO: re.compile(r"^samples$|audio|wave", re.IGNORECASE),
 }
 
 
@@ -142,8 +144,8 @@ def default_size(name: str, axis: int, rank: int, is_float: bool) -> int:
     if hint is not None:
         return hint
     if axis == 0 and rank > 1:
-        return _BATCH
-    return _IMAGE if is_float and rank == 4 else _SEQUENCE
+        return BATCH
+    return IMAGE if is_float and rank == 4 else SEQUENCE
 
 
 def size_by_name(name: str) -> int | None:

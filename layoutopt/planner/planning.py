@@ -189,7 +189,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
     Raises:
         PinError: no plan meets a pin.
     """
-    check_pins(request.graph, request.pins)
+    check_pins(request.pins)
     stopped: PlanningStage | None = None
     try:
         planning = _Planning(request, request.deadline, propagates=True)

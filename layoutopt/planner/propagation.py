@@ -46,7 +46,7 @@ class RegionTree:
         graph: the graph.
         ops: all ops; those of a graph are in topological order.
         values: all values.
-        runs: the expected number of runs of each graph, or 1 if it is not a weight.
+        runs: the expected number of runs of each graph.
         graph_of: the graph that contains an op or a value.
         writers: the op that computes a value, and the index of the output; no entry for inputs of graphs and constants.
         readers: the ops that read a value, and the index of the input.
@@ -374,7 +374,7 @@ class _FormatPropagation:
 # --- Pins: the check that a pinned format fits its value, and the removal of candidates that contradict it ---
 
 
-def check_pins(graph: Graph, pins: Mapping[Value, Format]) -> None:
+def check_pins(pins: Mapping[Value, Format]) -> None:
     """Check that every pinned format fits its value.
 
     Raises:

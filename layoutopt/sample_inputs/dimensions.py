@@ -5,6 +5,7 @@ Every dimension has a default size, by its name or else by the ops that read it:
     batch                                  1
     height or width of an image          224
     length of a sequence or signal       128
+    samples of audio                   16000
 
 The axes of ops give equations between dimensions: a Concat with a cache and the product behind it give total = past + new. An
 equation that has an isolated dimension defines it. Where the default sizes violate another equation (a Reshape to fixed
@@ -22,7 +23,11 @@ from typing import NamedTuple, TypeAlias
 from layoutopt.formats import Dim, Extent, Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import (
+    AUDIO,
+    BATCH,
+    IMAGE,
     NO_SIZES,
+    SEQUENCE,
     Dims,
     Range,
     Sizes,
@@ -42,10 +47,9 @@ from layoutopt.ops.matrix_product import MatrixProduct
 from layoutopt.ops.signatures import shape_of
 from layoutopt.ops.view import View
 
-_BATCH, _IMAGE, _SEQUENCE, _AUDIO = 1, 224, 128, 16000
-_SMALL_AND_LARGE = {_BATCH: (1, 8), _IMAGE: (64, 448), _SEQUENCE: (1, 512), _AUDIO: (4000, 64000)}
+_SMALL_AND_LARGE = {BATCH: (1, 8), IMAGE: (64, 448), SEQUENCE: (1, 512), AUDIO: (4000, 64000)}
 """The sizes at which a plan is checked, by the size that it is for."""
-_OTHER_SIZES = (_AUDIO, 32, 1, 2, 64, 256, 16, 512, 1024)
+_OTHER_SIZES = (AUDIO, 32, 1, 2, 64, 256, 16, 512, 1024)
 """Sizes of all dimensions but the batch that are tried where the model does not run at the default sizes."""
 _OTHER_SIZES_OF_ONE = (64, 32)  # and of a single one, such as the height of a line of text
 _MAX_EQUAL_SIZE, _MAX_SIZES_SEARCHED = 1024, 40_000  # all dimensions alike; each of its own, in all combinations
@@ -175,12 +179,12 @@ def _default_sizes(graph: Graph, found: Iterable[Symbol]) -> dict[str, tuple[int
     for each in graph.regions():
         for op in each.ops:
             letters = flags(op).axis_letters(op).get(X, "")
-            spatial = _IMAGE if letters.startswith("NC") and len(letters) > 3 else _SEQUENCE
+            spatial = IMAGE if letters.startswith("NC") and len(letters) > 3 else SEQUENCE
             for letter, dim in zip(letters, op.x.dims if letters else (), strict=False):
                 names = dim.names if isinstance(dim, Extent) and letter != "C" else ()
-                default = _BATCH if letter == "N" else spatial, f"{op.name or op.kind} reads it as axis {letter}"
+                default = BATCH if letter == "N" else spatial, f"{op.name or op.kind} reads it as axis {letter}"
                 read |= {name: default for name in names if len(names) == 1 and name not in read}
-    caches = {name: (_SEQUENCE, "the length of a cache") for each in _cache_lengths(graph) for name in each.names}
+    caches = {name: (SEQUENCE, "the length of a cache") for each in _cache_lengths(graph) for name in each.names}
     return {
         each.dim: (each.default, "its name")
         if size_by_name(each.name) is not None
@@ -258,13 +262,13 @@ class Dimensions:
         return [
             each.dim
             for each in self.symbols
-            if each.name not in self.given and (with_batch or self.defaults[each.dim][0] != _BATCH)
+            if each.name not in self.given and (with_batch or self.defaults[each.dim][0] != BATCH)
         ]
 
     def candidates(self) -> Iterator[dict[str, int]]:
         """Points at which the model may run, the most plausible first, each once."""
         defaults, lengths = self.default_sizes(), self.inferred()
-        unread = dict.fromkeys((name for name in lengths if self.defaults[name][1] == _BY_POSITION), _BATCH)
+        unread = dict.fromkeys((name for name in lengths if self.defaults[name][1] == _BY_POSITION), BATCH)
         single = [{name: size} for size in _OTHER_SIZES_OF_ONE for name in lengths]
         alike = [dict.fromkeys(lengths, size) for size in _OTHER_SIZES]
         equal = [dict.fromkeys(self.inferred(with_batch=True), size) for size in _OTHER_SIZES]

@@ -104,8 +104,7 @@ class PartedSession:
     def __init__(self, message: onnx.ModelProto, folder: Path | None) -> None:
         self._message, self._folder = message, folder
         self._constants = {tensor.name: tensor for tensor in message.graph.initializer}
-        limit = min(MAX_PART_BYTES, (available_bytes() or MAX_PART_BYTES * MEMORY_PER_PART) // MEMORY_PER_PART)
-        self.parts = parts_of(message.graph, limit)
+        self.parts = parts_of(message.graph, min(MAX_PART_BYTES, available_bytes() // MEMORY_PER_PART))
 
     def get_inputs(self) -> Sequence[Input]:
         """Name, type and shape of every input without an initializer."""

@@ -171,6 +171,8 @@ def test_conditions() -> None:
     random = np.random.default_rng(1)
     ones = general("Pad", (x(1, 2, 5, 6), number(1)), {"mode": "constant", "pads": (0, 0, 1, 1, 0, 0, 1, 1)})
     assert refused("pad-into-convolution", conv(ones, numbers(random, 4, 2, 3, 3)))
+    cropped = padded(x(1, 2, 5, 6), (0, -1, 0, 0, 0, 0, 0, 0))
+    assert refused("pad-into-convolution", conv(cropped, numbers(random, 4, 1, 3, 3)))
     assert refused("zero-filter", conv(x(1, 2, 5, 5), number(np.zeros((3, 2, 3, 3)))))  # x may be infinite
     assert refused("zero-shift", op("Add", x(3), number(0)))  # x may be -0
 

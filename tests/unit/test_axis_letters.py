@@ -60,6 +60,12 @@ def test_a_channels_last_model_has_channels_last_letters_outside_of_its_transpos
     assert letters["first"] == letters["conv"] == "NCHW"
 
 
+def test_a_tensor_of_more_axes_than_letters_has_none() -> None:
+    wide = CHANNELS_LAST.replace("float[1,1,1,16]", f"float[{'1,' * 17}16]").replace("float[2,16,16,16] y", "float y")
+    _, letters = letters_of(text_model(wide))
+    assert letters["sum"] == "" and letters["last"] == "NHWC"
+
+
 def test_letters_spread_through_the_boundary_of_a_loop() -> None:
     _, letters = letters_of(text_model(LOOP))
     assert letters["image"] == letters["y"] == letters["state"] == letters["next"] == "NHWC"

@@ -145,7 +145,7 @@ def _pad_into_convolution(term: Term) -> Term | None:
         return None  # no order of axes
     source, rank = present(core.args), len(core.shape)
     pads = [(core["pads"][group[0][0]], core["pads"][rank + group[0][0]]) if group else (0, 0) for group in axes]
-    if any(map(any, pads[:2])) or min(map(min, pads)) < 0:
+    if any(map(any, pads[:2])) or min(core["pads"]) < 0:  # of axes of extent 1, too, which have no group
         return None
     added = [before for before, _ in pads[2:]] + [after for _, after in pads[2:]]
     image = view(source, tuple(maps.identity(source.shape)[group[0][0]] if group else () for group in axes))
