@@ -4,7 +4,7 @@ The passes trace one axis through chains of ops, and rebuild a chain on another 
 use, so the chain can be replaced.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,6 @@ from layoutopt.ir.types import Array, Op, TensorType, Value
 from layoutopt.ops import Affine, LinearMap, View, add_sum, estimated_extent, facts, rounded, rule_of
 from layoutopt.ops.signatures import present
 from layoutopt.passes.base import Pass, PassContext
-
-# Chains of ops from one value to another: traced backwards from their end, and rebuilt on another value.
-#
-# One axis is traced through the ops of a chain. Each value inside of a chain has one use, so the chain can be replaced.
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +62,11 @@ def trace_backward(op: Op, output_axis: int) -> TracedOp | None:
     return next((each for each in traced if each is not None and each.output_axis == output_axis), None)
 
 
-def trace_chain(graph: Graph, value: Value, axis: int, is_accepted: Callable[[Op], bool]) -> Iterator[TracedOp]:
-    """The ops of the longest chain to an axis of a value, last op first, of accepted ops whose results have one use."""
+def trace_averages(graph: Graph, value: Value, axis: int) -> Iterator[TracedOp]:
+    """The ops of the longest chain of averages to an axis of a value, last op first, whose results have one use."""
     while graph.has_one_use(value):
         producer = graph.producer(value)
-        traced = trace_backward(producer, axis) if producer is not None and is_accepted(producer) else None
+        traced = trace_backward(producer, axis) if producer is not None and is_average(producer) else None
         if traced is None:
             return
         yield traced
@@ -146,9 +142,7 @@ def _copy(graph: Graph, op: Op, inputs: Sequence[Value | None], type: TensorType
     return result
 
 
-MOVE_GAIN = (
-    1.3  # a map is moved if that divides the number of operations by at least this factor: they only estimate time
-)
+MOVE_GAIN = 1.3  # a map is moved if that divides the number of operations, which only estimate time, by this factor
 ACCESS_COST = 16.0  # operations in the time that one element is read or written: 5 on a CPU core, 80 on a GPU
 
 _NOT_LESS_WORK = "before the op that enlarges its input it would not take much fewer operations"
@@ -230,11 +224,8 @@ def _move_backward(graph: Graph, op: Op, axis: int, sizes: Sizes) -> str:
     map = facts(op).linear_map(op)
     if map is None:
         return _NOT_LESS_WORK
-    split_work, one_work = (
-        _work_of_split_map(map, x, moved, rest, sizes),
-        _work_of_one_map(map, x, moved, concat, sizes),
-    )
-    if split_work * MOVE_GAIN > one_work:
+    split_work = _work_of_split_map(map, x, moved, rest, sizes)
+    if split_work * MOVE_GAIN > _work_of_one_map(map, x, moved, concat, sizes):
         return _NOT_LESS_WORK
     summands = []
     for each in moved:
@@ -287,7 +278,7 @@ def _map_inputs(graph: Graph, pieces: Sequence[Value | None], axis: int, sizes: 
         extent = piece.shape[axis] if piece is not None and piece.shape is not None else None
         if piece is None or not isinstance(extent, int):
             return []
-        chain = list(trace_chain(graph, piece, axis, is_average))
+        chain = list(trace_averages(graph, piece, axis))
         sources = [piece, *(traced.op.x for traced in chain)]
         best = min(range(len(sources)), key=lambda count: _channel_size(sources[count], axis, sizes))
         map_inputs.append(MapInput(piece, extent, start, tuple(reversed(chain[:best]))))

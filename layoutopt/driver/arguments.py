@@ -88,7 +88,7 @@ def as_message(model: Model) -> str | PathLike[str] | onnx.ModelProto | onnx_ir.
     content: object = read() if callable(read) else model
     if isinstance(content, bytes | bytearray | memoryview):
         return onnx_io.parse_message(bytes(content))
-    if isinstance(content, str) and content is not model:
+    if isinstance(content, str):
         raise ArgumentError("the file was not opened as binary", where="model", hint="open it with mode 'rb'")
     raise ArgumentError(f"not a model but a {type(model).__name__}", where="model", hint=_MODEL_HINT)
 

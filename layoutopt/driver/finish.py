@@ -19,21 +19,9 @@ from layoutopt.errors import UnverifiedError
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note
 from layoutopt.planner import Plan
-from layoutopt.report.builder import (
-    counts,
-    dim_reports,
-    graph_report,
-    growth_report,
-)
+from layoutopt.report.builder import counts, dim_reports, graph_report, growth_report
 from layoutopt.report.facts import facts_of, repairs_of, warnings_of
-from layoutopt.report.schema import (
-    NoteReport,
-    PassReport,
-    PlanReport,
-    Report,
-    TargetReport,
-    VerificationReport,
-)
+from layoutopt.report.schema import NoteReport, PassReport, PlanReport, Report, TargetReport, VerificationReport
 from layoutopt.verification import Verification
 from layoutopt.verification.parts import is_too_large
 from layoutopt.verification.runs import run_model_once

@@ -191,10 +191,7 @@ def within_growth(gain: GainReport | None, requests: Iterable[GrowthRequest]) ->
     converting = sum(each.seconds for each in declined if each.source == PretransformWeights.name)
     direct = sum(each.seconds for each in declined if each.source == Winograd.name)
     lost = max(0.0, min(direct, gain.algorithms))
-    changes = {
-        "seconds_after": gain.seconds_after + lost + converting,
-        "algorithms": gain.algorithms - lost,
-    }
+    changes = {"seconds_after": gain.seconds_after + lost + converting, "algorithms": gain.algorithms - lost}
     return gain.model_copy(update=changes) if lost or converting else gain
 
 

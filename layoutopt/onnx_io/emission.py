@@ -17,14 +17,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Function, Op, Value
 from layoutopt.onnx_io.messages import MAP_TYPES
 from layoutopt.onnx_io.schema import find_schema
-from layoutopt.onnx_io.vocabulary import (
-    attribute_to_ir,
-    declare,
-    is_same_attribute,
-    set_type,
-    source,
-    tensor_of,
-)
+from layoutopt.onnx_io.vocabulary import attribute_to_ir, declare, is_same_attribute, set_type, source, tensor_of
 
 _LARGE = 1024  # bytes; smaller constants are written in every graph, where inference reads them
 _NEW_MODEL = 10  # the IR version of a model that was not lifted
@@ -84,7 +77,8 @@ class Emission:
         functions += [self._function(function, opsets) for function in graph.functions]
         for body in reversed(self._graphs[1:]):  # the innermost first
             self._bodies[body] = self._body(body)
-        self.model = ir.Model(self._main(graph, opsets), ir_version=version, functions=functions)
+        main = self._graph(graph, graph.inputs, [*map(self._output, graph.outputs)], opset_imports=opsets)
+        self.model = ir.Model(main, ir_version=version, functions=functions)
         if origin is not None and graph.root is graph:
             for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
                 setattr(self.model, name, getattr(origin, name))
@@ -121,9 +115,6 @@ class Emission:
         for function in graph.functions:
             opsets.setdefault(function.domain, 1)
         return opsets
-
-    def _main(self, graph: Graph, opsets: dict[str, int]) -> ir.Graph:
-        return self._graph(graph, graph.inputs, [self._output(value) for value in graph.outputs], opset_imports=opsets)
 
     def _body(self, graph: Graph) -> ir.Graph:
         """The body of an op, the last of whose inputs are captured values of the enclosing graphs.

@@ -20,10 +20,7 @@ from layoutopt.onnx_io.schema import find_schema, opsets_of
 from layoutopt.onnx_io.structure import build
 from layoutopt.onnx_io.vocabulary import DimNames, subgraphs
 
-_RUNTIME_DOMAINS = (
-    "ai.onnx",
-    "com.microsoft",
-)  # domains, with their subdomains, for whose ops runtimes have kernels
+_RUNTIME_DOMAINS = ("ai.onnx", "com.microsoft")  # with their subdomains: runtimes have kernels for their ops
 
 
 @dataclass(frozen=True, slots=True)

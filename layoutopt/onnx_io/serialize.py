@@ -20,14 +20,7 @@ from google.protobuf.message import EncodeError, Message  # type: ignore[import-
 
 from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, incompatibility, is_too_large
-from layoutopt.onnx_io.messages import (
-    display_name,
-    graphs,
-    keep_messages,
-    nested,
-    nodes,
-    restore_map_types,
-)
+from layoutopt.onnx_io.messages import display_name, graphs, keep_messages, nested, nodes, restore_map_types
 from layoutopt.onnx_io.schema import check_inference, check_structure, is_onnxruntime_op, opsets_of
 from layoutopt.runtime.errors import raise_if_out_of_memory
 
@@ -82,9 +75,8 @@ def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
     for graph in graphs(proto):
         for tensor in graph.initializer:
             _drop_repeated_metadata(tensor)
-        constants = {
-            tensor.name for tensor in graph.initializer
-        }  # onnx_ir declares their types when it has read a file
+        # onnx_ir declares the types of constants when it has read a file.
+        constants = {tensor.name for tensor in graph.initializer}
         keep_messages(graph.value_info, [info for info in graph.value_info if info.name not in constants])
     return proto
 

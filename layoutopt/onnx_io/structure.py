@@ -179,6 +179,8 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     try:
         if "value" in node.attributes and len(node.attributes) == 1:
             return node.attributes["value"].as_tensor()  # without the name that onnx_ir would give it
+        if any(name.startswith("value_string") for name in node.attributes):
+            return None  # onnx_ir would drop NULs at the end
         return ir.convenience.get_const_tensor(node.outputs[0])
     except (TypeError, ValueError):  # it is no valid Constant
         return None

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-import onnx.checker
 import onnx_ir as ir
 
 from layoutopt.errors import ModelError
@@ -148,9 +147,9 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         _check_external(tensor, dtype, _nbytes(dtype, count), where, folder)
         return
-    if any(len(getattr(tensor, name)) for name in DATA_FIELDS if name != data_field(tensor)):
-        raise ModelError(f"{dtype.name.lower()} data is in a field for other types", where=where, hint=_HINT)
     field = data_field(tensor)
+    if any(len(getattr(tensor, name)) for name in DATA_FIELDS if name != field):
+        raise ModelError(f"{dtype.name.lower()} data is in a field for other types", where=where, hint=_HINT)
     expected, found = _expected(dtype, count, field), len(getattr(tensor, field))
     if expected != found:
         unit = "bytes" if field == "raw_data" else "elements"

@@ -49,7 +49,7 @@ def check_pass(
 
 
 def _repeated(pipeline: Pipeline, step: Pass) -> Pipeline:
-    """The pipeline with the pass twice in a row wherever it runs; verification of invariants is on."""
+    """The pipeline with the pass twice in a row wherever it runs."""
     is_in = any(each.name == step.name for each in pipeline.passes)
     passes = (pipeline if is_in else pipeline.extended([step])).passes
     assert is_in or len(passes) > len(pipeline.passes), f"{step.name} has no position in the pipeline"

@@ -140,9 +140,8 @@ def compare(expected: Any, actual: Any) -> ToleranceComparison:
     dtype = element_type(expected)
     tolerance = next((limit for prefix, limit in TOLERANCES.items() if dtype.startswith(prefix)), 0.0)
     if dtype in ("int8", "uint8") and largest_magnitude(expected):
-        tolerance = max(
-            tolerance, 1.01 / largest_magnitude(expected)
-        )  # one step, where a sum in another order is rounded otherwise
+        # One step, where a sum in another order is rounded otherwise.
+        tolerance = max(tolerance, 1.01 / largest_magnitude(expected))
     return ToleranceComparison(difference(expected, actual).largest, tolerance)
 
 

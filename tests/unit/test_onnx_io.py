@@ -106,6 +106,13 @@ def test_constant_nodes() -> None:
     assert [tensor.name for tensor in model.graph.initializer] == ["k", "f", "i"]
 
 
+def test_strings_keep_nuls_at_their_end() -> None:
+    constant = helper.make_node("Constant", [], ["s"], value_strings=[b"a\0"])
+    model = parse("g () => (string[1] y) { y = Identity(s) }")
+    model.graph.node.insert(0, constant)
+    assert b"a\0" in emitted(model).SerializeToString()
+
+
 def test_names_of_subgraphs_give_way() -> None:
     graph = lifted(CONDITIONAL)
     graph.rename(graph.value("a"), "x2")
