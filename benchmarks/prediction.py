@@ -135,10 +135,18 @@ def predict(path: Path, out: Path, store: KernelStore | None, seconds: float) ->
     return Row(path.stem, kernels, plan, found.runs.value, found.runs.low, found.runs.high, passed)
 
 
+def ranks(values: Sequence[float]) -> np.ndarray:
+    """The ranks of numbers, with the mean rank for equal ones: networks that stay as they are have the speed-up 1."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return mean
+
+
 def summary(name: str, predicted: Sequence[float], measured: Sequence[float]) -> str:
     """Rank correlation and errors of a prediction, in one line."""
-    ranks = [np.argsort(np.argsort(values)) for values in (predicted, measured)]
-    correlation = f"{np.corrcoef(*ranks)[0, 1]:.2f}" if len(measured) >= 4 else "not defined"
+    both = [ranks(values) for values in (predicted, measured)]
+    is_defined = len(measured) >= 4 and all(np.ptp(each) for each in both)
+    correlation = f"{np.corrcoef(*both)[0, 1]:.2f}" if is_defined else "not defined"
     errors = np.abs(np.divide(predicted, measured) - 1)
     return f"{name}: rank correlation {correlation}, median error {np.median(errors):.1%}, largest {errors.max():.1%}"
 

@@ -290,6 +290,9 @@ def _unknown_key(where: str, names: Sequence[str]) -> UsageError:
     if refusal := refusals().get(key):
         return UsageError(f"{key} {refusal}", where=where, hint="type it as an option of the command line")
     known = keys(BudgetTable if is_budget else ConfigTable if len(names) == 1 else ModelTable)
+    if len(names) == 1 and key in keys(ModelTable):
+        hint = 'write it in a table of models, such as [models."detector/*.onnx"]'
+        return UsageError(f"{key} is an option of one model", where=where, hint=hint)
     near = get_close_matches(key.replace("_", "-"), known, 1)
     hint = f"did you mean {near[0]}" if near else f"there are {', '.join(known)}"
     return UsageError(f"no {'budget' if is_budget else 'option'} '{key}'", where=where, hint=hint)

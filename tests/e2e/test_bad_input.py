@@ -100,6 +100,10 @@ GRAPHS = {
         "[bad] y = Conv(u, w) }",
         "bad: .*unsupported type: tensor.uint8",
     ),
+    "absent_among_several": (
+        "g (float[2] x) => (float[2] y) { [bad] y = Max(x, , x) }",
+        "bad: input 'data_0' is required",
+    ),
     "split_count": ("g (float[2] x) => (y) { [bad] y, z = Split <num_outputs = 1> (x) }", "bad: num_outputs is 1"),
     "behind_a_foreign_op": (
         "g (float[2,3] x) => (float[2,7] y) <float[2,3] a> { a = custom.Anything(x) [bad] y = Relu(a) }",

@@ -69,7 +69,7 @@ WRONG = {
     "misspelt": ("# b\n\ntarjet = 'cpu'", "3: no option 'tarjet'; did you mean target"),
     "underscore": ("time_limit = 1.0", "did you mean time-limit"),
     "negated": ("no-verify = true", "did you mean verify"),
-    "for one model": ("pin = ['x=NHWC']", "no option 'pin'"),
+    "for one model": ("pin = ['x=NHWC']", "pin is an option of one model; write it in a table of models"),
     "budget": ("[budgets]\nmax-transpose = 1", "2: no budget 'max-transpose'; did you mean max-transposes"),
     "in a pattern": ("dim = []\n[models.'a*']\nthreads = 1\nmod = 2", "4: no option 'mod'; did you mean mode"),
     "type": ("threads = '4'", "1: threads = '4': should be a valid integer"),

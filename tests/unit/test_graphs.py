@@ -17,11 +17,31 @@ from layoutopt.driver.job import with_lowering
 from layoutopt.errors import InvariantError, PinError
 from layoutopt.formats import Format
 from layoutopt.ir import INVARIANTS, DType, Graph, Op, Padding, Signature, Storage, TensorType, Value, violations
-from layoutopt.ir.graph import Stage, insert_cast
+from layoutopt.ir.graph import Stage, insert_cast, moves
 from layoutopt.ir.types import ArrayData, Function
 from layoutopt.ops import canonical_signature
 from layoutopt.passes import DEFAULT_PIPELINE
 from layoutopt.passes.base import Note, Pass, PassContext, Pipeline
+
+
+def test_what_is_in_use_cannot_be_removed() -> None:
+    """x -> Mul(x, x) -> a -> If(a) {a branch that negates x} -> y"""
+    graph = Graph("net", {"": 18})
+    x, a, y = (graph.add_value(Value(name, FLOATS)) for name in ("x", "a", "y"))
+    graph.add_op(Op("Mul", (x, x), (a,), name="mul", order=(0,)))
+    branch = Op("If", (a,), (y,), name="if", order=(1,), bodies={"then_branch": Graph("yes", root=graph)})
+    graph.add_op(branch)
+    (inner,) = graph.capture(branch, x)
+    body = branch.bodies["then_branch"]
+    body.outputs = [body.new_value("n", FLOATS)]
+    body.add_op(Op("Neg", (inner,), (body.outputs[0],), name="neg"))
+    graph.inputs, graph.outputs = [x], [y]
+    with pytest.raises(ValueError, match="'a' is still in use"):
+        graph.remove_op(graph.ops[0])
+    with pytest.raises(ValueError, match="'y' is still in use"):
+        graph.remove_op(graph.ops[1])
+    with pytest.raises(ValueError, match="'x' is still in use"):
+        graph.remove_value(graph.value("x"))
 
 
 def test_ops_come_in_file_order_where_they_may() -> None:
@@ -36,6 +56,18 @@ def test_ops_come_in_file_order_where_they_may() -> None:
     graph.add_op(near, near=graph.ops[1])
     graph.add_op(first, first=True)
     assert [op.name for op in graph.ops] == ["first", "1", "2", "near", "3", "4", "5"]
+
+
+def test_a_cast_keeps_padding_only_if_it_moves_nothing() -> None:
+    graph = Graph()
+    storage = Storage(Format.parse("NCHW8c"), Padding.FINITE)
+    value = graph.add_value(Value("x", TensorType(DType.FLOAT32, (1, 17, 4, 4)), storage=storage))
+    same_bytes = Format.parse("CNHW8c", "NCHW")
+    assert not moves(value, Storage(same_bytes, Padding.ANY))
+    assert moves(value, Storage(same_bytes, Padding.ZERO))
+    assert insert_cast(graph, value, Storage(same_bytes, Padding.ANY)).storage == Storage(same_bytes, Padding.FINITE)
+    assert insert_cast(graph, value, Storage(same_bytes)).storage == Storage(same_bytes)
+    assert insert_cast(graph, value, Storage(NHWC, Padding.ANY)).storage == Storage(NHWC)
 
 
 def test_a_value_takes_the_place_and_the_name_of_another() -> None:

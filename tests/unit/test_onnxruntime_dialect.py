@@ -3,8 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import product
-from math import floor
+from math import ceil, floor
 
 import numpy as np
 import onnx
@@ -138,6 +139,44 @@ def resampled(model: onnx.ModelProto, pins: dict[str, str] | None = None) -> Cou
     result = layoutopt.optimize(model, host_target(), dialect="onnxruntime", pins=pins or {}, dims=sizes)
     assert result.report.verification.status == "passed"
     return Counter(f"{node.domain}:{node.op_type}".removeprefix(":") for node in result.proto.graph.node)
+
+
+def position_of(coordinates: str, rounding: str, index: int, before: int, scale: int) -> int:
+    """The index of the nearest element of x by the definition of Resize, in exact arithmetic."""
+    after = before * scale
+    match coordinates:
+        case "asymmetric":
+            at = Fraction(index, scale)
+        case "tf_half_pixel_for_nn":
+            at = (index + Fraction(1, 2)) / scale
+        case "align_corners":
+            at = Fraction(index * (before - 1), after - 1) if after > 1 else Fraction(0)
+        case _:
+            at = (index + Fraction(1, 2)) / scale - Fraction(1, 2)
+            if coordinates == "pytorch_half_pixel" and after == 1:
+                at = Fraction(0)
+    half = Fraction(1, 2)
+    found = {
+        "floor": floor(at),
+        "ceil": ceil(at),
+        "round_prefer_floor": ceil(at - half),
+        "round_prefer_ceil": floor(at + half),
+    }
+    return min(max(found[rounding], 0), before - 1)
+
+
+def test_what_repeats_is_known() -> None:
+    """REPEATING_MODES contains exactly the modes that repeat elements for all extents and scales."""
+    ways = product((*PIXELS, "tf_half_pixel_for_nn"), ROUNDINGS)
+    cases = [
+        (before, scale, index) for before in range(1, 7) for scale in range(1, 9) for index in range(before * scale)
+    ]
+    repeating = {
+        way
+        for way in ways
+        if all(position_of(*way, index, before, scale) == index // scale for before, scale, index in cases)
+    }
+    assert repeating == REPEATING_MODES
 
 
 @pytest.mark.parametrize(("pixels", "way"), covering(PIXELS, MODES))

@@ -356,6 +356,19 @@ LIKE_AN_INPUT = {
         else_branch = no () => (float[N,T,4] g) { g = com.microsoft.QuickGelu (a) }> y = Identity (e)""",
 }
 FACTS |= {name: Fact(f"{TOKENS} {body}", "N,H*W,4", header=CONTRIB_HEADER) for name, body in LIKE_AN_INPUT.items()}
+FACTS |= {
+    f"FusedMatMul, {attributes}": Fact(
+        f"y = com.microsoft.FusedMatMul <{attributes}> ({operands})",
+        shape,
+        inputs="float[N,H,4] a, float[N,H,W] b, float[5,W] c, float[6,H] d",
+        header=CONTRIB_HEADER,
+    )
+    for attributes, operands, shape in (
+        ("transA = 1", "a, b", "N,4,W"),
+        ("transB = 1", "b, c", "N,H,5"),
+        ("transA = 1, transB = 1", "a, d", "N,4,6"),
+    )
+}
 SIZES = ({"N": 2, "H": 9, "W": 8}, {"N": 1, "H": 16, "W": 6}, {"N": 3, "H": 7, "W": 10})
 
 

@@ -437,6 +437,21 @@ def test_matrix_products_take_strides(target: str) -> None:
     assert seconds(model, op, {IN_0: Format.plain((0, 2, 3, 1))}) > plain
 
 
+def test_matrix_products_on_ascend() -> None:
+    half, whole = (
+        op_of("MatMul", dtype, (1, 512, 512), (512, 512), (1, 512, 512), constants=[1])
+        for dtype in (DType.FLOAT16, DType.INT8)
+    )
+    first = load_target("ascend-310").preferred_formats(half)[0]
+    assert (first[IN_0].name("BMN"), first[W].name("MN")) == ("BNM16m16n", "NM16m16n")
+    assert load_target("ascend-310").preferred_formats(whole)[0][W].name("MN") == "MN16n32m"
+    model = load_target("ascend-910b")
+    known = model.preferred_formats(whole)
+    assert known[0][W].name("MN") == "NM16m32n"
+    mixed = next(each for each in known if each[IN_0].is_canonical and not each[W].is_canonical)
+    assert seconds(model, whole, mixed) < model.kernel_seconds(whole, canonical_signature(whole)) * 1.001
+
+
 ROOT = Path(__file__).parents[2]
 PUBLISHED = json.loads((ROOT / "tests" / "published" / "megengine.json").read_text())
 DIMENSIONS: dict[str, list[str]] = dict(PUBLISHED["tensor_formats"])

@@ -16,9 +16,10 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
+from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime import DOMAIN
-from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors
+from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.dialects.onnxruntime.winograd import (
     MACHINE_RATES,
     MachineRates,
@@ -30,10 +31,12 @@ from layoutopt.dialects.onnxruntime.winograd import (
     minimal_filtering,
     site_of,
 )
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, is_cast
+from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RequestedTimes
 from layoutopt.kernel_times.kernels import LoweredGraph
 from layoutopt.kernel_times.prices import StoredPrices
+from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
 from layoutopt.runtime.kernel_queries import blocked_channels
 
@@ -282,6 +285,34 @@ def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     for site, found_tilings in zip(sites(lowered()), candidates, strict=True):
         expected += len(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
     assert len(found.ops) == expected
+
+
+class Reversed(Prices):
+    """Prices under which a kernel is the cheaper, the more it should cost."""
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        return 1e-9 / self.model.kernel_seconds(op, signature)
+
+
+@pytest.mark.parametrize("prices", [Prices, Reversed])
+def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[Prices]) -> None:
+    roofline = load_target("cpu-avx2")
+    inner = Reversed(roofline) if prices is Reversed else roofline
+    bounded = priced_with(inner, is_default_kernel=is_chosen_by_default)
+    for case in calibrated_kernels("cpu-avx2"):
+        op = case.op
+        rule = rule_of(op)
+        if rule is None or is_cast(op):
+            continue
+        plain = canonical_signature(op)
+        found = [rule.signature(op, dict(formats)) for formats in roofline.preferred_formats(op)]
+        blocked = [each for each in found if isinstance(each, Signature) and each != plain]
+        assert all(bounded.kernel_seconds(op, each) == inner.kernel_seconds(op, each) for each in blocked)
+        least = [inner.kernel_seconds(op, each) for each in blocked if is_chosen_by_default(op, each)]
+        if least:
+            assert bounded.kernel_seconds(op, plain) == max(inner.kernel_seconds(op, plain), min(least))
+        else:
+            assert bounded.kernel_seconds(op, plain) == inner.kernel_seconds(op, plain)
 
 
 LEFT = ("Add", "Mul", "Relu", "Sigmoid")
