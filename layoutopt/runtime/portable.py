@@ -28,7 +28,6 @@ BLOCK_QUERY = "native kernels run on machines with blocks of {} channels"
 _PORTABLE = re.compile(re.escape(BLOCK_QUERY).replace(r"\{\}", r"(\d+)"))
 _REORDER = "ReorderInput"
 _IR_VERSION = 8  # the first one with functions
-_LISTS_INITIALIZERS = 4  # models of older IR versions list all initializers as inputs
 
 
 def portable_block(names: Iterable[str]) -> int | None:
@@ -46,7 +45,7 @@ def portable_model(native: ir.Model, standard: ir.Model, block: int) -> ir.Model
         block: channels per block of the first one.
     """
     branches = {"native": native, "standard": standard}
-    inputs = [_copy(value) for value in native.graph.inputs if not _is_constant(value, native)]
+    inputs = [_copy(value) for value in native.graph.inputs]
     outputs = [_copy(value, has_default=False) for value in native.graph.outputs]
     functions = _functions(native, standard)
     for name, model in branches.items():
@@ -85,11 +84,6 @@ def _copy(value: ir.Value, *, has_default: bool = True) -> ir.Value:
     result = ir.Value(name=value.name, shape=value.shape, type=value.type, doc_string=value.doc_string)
     result.const_value = value.const_value if has_default else None
     return result
-
-
-def _is_constant(value: ir.Value, model: ir.Model) -> bool:
-    """Whether an input is an initializer that a model lists since its IR version requires it."""
-    return model.ir_version < _LISTS_INITIALIZERS and value.name in model.graph.initializers
 
 
 def _make_branch(model: ir.Model, branch: str, inputs: Sequence[ir.Value]) -> None:
