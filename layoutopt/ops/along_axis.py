@@ -1,6 +1,7 @@
 """Ops along logical axes: reductions, softmax, selection by indices; ops that join, cut, pad or repeat tensors.
 
-An op counts elements along its axis, so the axis must not be blocked; the other axes may have any format.
+An op counts elements along its axis, so the axis must not be blocked, unless Concat, Split or Slice cuts it between blocks;
+the other axes may have any format.
 """
 
 from collections.abc import Collection, Mapping, Sequence

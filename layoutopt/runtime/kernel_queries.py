@@ -26,7 +26,6 @@ RUNTIME_VERSION = str(onnxruntime.__version__)
 BLOCKED_DOMAIN = "com.microsoft.nchwc"
 
 _IR_VERSION = 10  # of the models of one node
-_ANY_OPSET = 18  # supported by every onnxruntime; the functions that define operators need it
 
 Status: TypeAlias = Literal["kernel", "composed", "missing", "unknown"]
 

@@ -15,8 +15,9 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
-from layoutopt.ops import estimated_extent
+from layoutopt.ops import estimated_extent, rule_of
 from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
+from layoutopt.ops.view import Reshape
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.runtime.errors import RUNTIME_ERRORS
@@ -66,16 +67,23 @@ class ChooseIntegerKernels(Pass):
 def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
     q, axes = dequantizer.x, mean.elements(1) if len(mean.inputs) > 1 else mean.integers("axes")
     is_last = _IMAGE_AXES.get(tuple(sorted(axis % 4 for axis in axes or () if isinstance(axis, int))))
+    last, quantizer = mean, graph.only_reader(mean.y)
+    while quantizer is not None and isinstance(rule_of(quantizer), Reshape):
+        last, quantizer = quantizer, graph.only_reader(quantizer.y)
     if is_last is None or q.rank != 4 or q.dtype not in _INTEGERS or not is_per_tensor(dequantizer.inputs[1]):
         return
-    builder = rewriting(graph, mean, "image")
+    if not is_quantizer(quantizer):
+        return
+    builder = rewriting(graph, last, "image")
     image = builder.transpose(q, (0, 3, 1, 2)) if is_last else q
     inputs, types = (image, *dequantizer.inputs[1:]), [mean.x.type_with(image.dims)]
     domain = dequantizer.domain or None
     (numbers,) = builder.op(dequantizer.op_type, inputs, types, dequantizer.attributes, domain)
     (pooled,) = builder.op("GlobalAveragePool", [numbers], [mean.y.type_with((*image.dims[:2], 1, 1))])
-    builder.set_output(0, builder.reshape(pooled, mean.y.dims))
-    replace_op(graph, mean, builder)
+    builder.set_output(0, builder.reshape(pooled, last.y.dims))
+    # The sum has other rounding errors, so the name is new: models are compared at the integers only.
+    graph.rename(last.y, graph.fresh_name(f"{last.y.name}/mean"))
+    replace_op(graph, last, builder)
 
 
 def _write_softmax(graph: Graph, softmax: Op) -> None:

@@ -290,7 +290,7 @@ def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[
             return None
     rule = rule_of(op)
     axes = rule.sliced_axes(op) if isinstance(rule, Slice) else (op.integer("axis", op.op_type == "Concat") % 4,)
-    if axes is None or max(axes) > 1:
+    if axes is None or max(axes, default=0) > 1:
         return None  # the image is not an outer axis of the array
     types = [None if each is None else float32_type(each.dims) for each in op.outputs]
     return builder.op(op.op_type, builder.declared_inputs(), types, op.attributes)
