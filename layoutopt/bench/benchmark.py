@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from statistics import median
 from string import ascii_uppercase
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -21,7 +22,6 @@ from layoutopt.runtime.type_names import short_name
 from layoutopt.sample_inputs import SampleInputs, bound_sizes, sample_inputs_for, symbols_of
 from layoutopt.timing.interleaved import in_rounds, pinned, timed, usable_cpus
 from layoutopt.timing.speed_up import Block, measure_in_turns, speed_ups
-from layoutopt.timing.statistics import estimate, ratio
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
@@ -118,7 +118,7 @@ def bench(
         seed=seed,
         dims=sizes,
         blocks=len(blocks),
-        rounds=reports[0].time.count,
+        rounds=sum(len(block.runs[0][0]) for block in blocks),
         null=speed_ups(blocks, 0)[0].null,
         models=reports,
         warnings=[
@@ -222,8 +222,7 @@ def _reorder_share(case: BenchCase, threads: int) -> float:
 def _model_report(
     number: int, label: str, case: BenchCase, blocks: Sequence[Block], reorder_share: float, given: Mapping[str, Array]
 ) -> ModelReport:
-    created, first = ([[min(block.created[each])] for block in blocks] for each in (number, 0))
-    times = [block.runs[number][0] for block in blocks]
+    (found,) = speed_ups(blocks, number)
     inputs = [
         InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
         for name, value in case.feed.items()
@@ -234,12 +233,11 @@ def _model_report(
         runtime=case.runtime.name,
         runtime_version=case.runtime.version,
         inputs=inputs,
-        time=estimate(times),
-        speed_up=speed_ups(blocks, number)[0].runs if number else None,
-        creation=estimate(created),
-        creation_speed_up=ratio(first, created) if number else None,
+        seconds=found.after,
+        speed_up=found.runs if number else None,
+        creation_seconds=median(min(block.created[number]) for block in blocks),
+        creation_speed_up=found.creation if number else None,
         reorder_share=reorder_share,
-        samples=times,
     )
 
 
