@@ -1,12 +1,12 @@
 """Kernels of calibration as timed models, and invented times."""
 
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from math import prod
 
-from layoutopt.calibrate.fit import with_rows
-from layoutopt.calibrate.grid import KernelCase, kernel_cases
-from layoutopt.cost_models import RooflineModel, load_target
+from layoutopt.calibrate.probes import Probe, probes
+from layoutopt.cost_models import load_target
 from layoutopt.kernel_times import Machine
 from layoutopt.kernel_times.timer import REFERENCE, TimedModel
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -15,20 +15,22 @@ MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
 OPSETS = {"": 20, "com.microsoft": 1}
 
 
-def nbytes(case: KernelCase) -> int:
+def nbytes(case: Probe) -> int:
     """Bytes of all operands, without padding."""
     return 4 * sum(prod(each.shape or ()) for each in (*case.op.inputs, *case.op.outputs) if each is not None)
 
 
-def calibrated_kernels(target: str = "") -> list[KernelCase]:
+@cache
+def calibrated_kernels(target: str = "") -> list[Probe]:
     """The kernels of calibration; by default in blocks of this machine."""
     target = target or ("cpu-avx512" if blocked_channels() == 16 else "cpu-avx2")
-    return kernel_cases(RooflineModel(with_rows(load_target(target).spec)))
+    return probes(load_target(target))
 
 
-def families() -> list[KernelCase]:
+@cache
+def families() -> list[Probe]:
     """The smallest kernel of every op type of calibration in each of its formats."""
-    first: dict[str, KernelCase] = {}
+    first: dict[str, Probe] = {}
     for case in sorted(calibrated_kernels(), key=nbytes):
         first.setdefault(f"{case.op.kind} {case.op.signature}", case)
     return list(first.values())
