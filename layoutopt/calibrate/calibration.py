@@ -12,7 +12,7 @@ import onnxruntime
 from pydantic import Field
 
 from layoutopt.calibrate.fit import Sample, fitted_tables, grouped, toml_text
-from layoutopt.calibrate.probes import probes
+from layoutopt.calibrate.probes import price, probes
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.cost_models.target_files import merge
@@ -70,7 +70,7 @@ def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> Ca
     kernels = probes(before)
     progress(f"timing {len(kernels)} kernels")
     times = RequestedTimes(KernelStore(Machine.current(threads)), inf)
-    times.request(each.kernel for each in Random(0).sample(kernels, len(kernels)))  # similar ones would share caches
+    times.request(Random(0).sample(kernels, len(kernels)))  # similar ones would share caches
     groups = grouped(kernels, times.get, before)
     progress("fitting")
     today = date.today().isoformat()
@@ -97,4 +97,4 @@ def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> Ca
 
 
 def _error(samples: Sequence[Sample], model: RooflineModel) -> float:
-    return median(abs(each.probe.price(model) / each.seconds - 1) for each in samples)
+    return median(abs(price(each.kernel, model) / each.seconds - 1) for each in samples)

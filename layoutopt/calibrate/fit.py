@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from layoutopt.calibrate.probes import Probe
 from layoutopt.cost_models import RooflineModel, TargetSpec
-from layoutopt.cost_models.roofline import conversion_class, physical_bytes
+from layoutopt.cost_models.roofline import conversion_class, operand_bytes
 from layoutopt.cost_models.spec import Fraction, KernelSpec
 from layoutopt.cost_models.target_files import Table
-from layoutopt.ir.types import TensorType
+from layoutopt.ir.graph import is_cast
+from layoutopt.ir.types import Op
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.ops import rule_of
 
 _MIN_KERNELS = 3  # that a fit needs
@@ -31,7 +32,7 @@ _WITH_ARITHMETIC = frozenset(("convolution", "matmul"))
 class Sample(NamedTuple):
     """A timed kernel: its arithmetic operations, the bytes that it reads and writes, and its time in seconds."""
 
-    probe: Probe
+    kernel: LoweredKernel
     operations: float
     nbytes: float
     seconds: float
@@ -54,39 +55,39 @@ class Group(NamedTuple):
         return self.row is not None and not _WITH_ARITHMETIC.isdisjoint(self.row.family)
 
 
-def grouped(probes: Iterable[Probe], time_of: Callable[[str], float | None], model: RooflineModel) -> dict[str, Group]:
+def grouped(
+    kernels: Iterable[LoweredKernel], time_of: Callable[[str], float | None], model: RooflineModel
+) -> dict[str, Group]:
     """The groups with enough kernels for a fit, by name, without emulated ops and kernels without a time.
 
     The name of a row has op types or families, variants and formats; that of a class of conversions is the key of its number.
 
     Args:
-        probes: the kernels.
+        kernels: the kernels.
         time_of: the seconds of a kernel by its key.
         model: the target, uncalibrated.
     """
     found: dict[str, Group] = {}
-    for probe in probes:
-        operations, row, seconds = 0.0, None, time_of(probe.kernel.key)
-        if seconds is None:
+    for kernel in kernels:
+        op, signature, seconds = kernel.op, kernel.signature, time_of(kernel.key)
+        work = None if is_cast(op) else model.work(op, signature)
+        if seconds is None or not (work or is_cast(op)):
             continue
-        if probe.conversion is not None:
-            x, source, target = probe.conversion
-            assert isinstance(x.type, TensorType) and x.shape is not None
-            nbytes = sum(physical_bytes(x.type, each.format) for each in (source, target))
-            name = conversion_class(source.format, target.format, x.shape, model.spec.memory)
-        elif work := model.work(probe.op, probe.signature):
-            operations, nbytes, row = work.operations, work.nbytes, work.kernel or _new_row(probe)
+        if work is not None:
+            row = work.kernel or _new_row(op)
             name = " ".join(("/".join(row.ops or row.family), *(row.variant or ()), *row.formats.values()))
+            sample = Sample(kernel, work.operations, work.nbytes, seconds)
         else:
-            continue
-        samples = found.setdefault(name, Group(row, [])).samples
-        samples.append(Sample(probe, operations, nbytes, seconds))
+            row, (source, target) = None, kernel.formats.values()
+            name = conversion_class(source, target, op.y.dims, model.spec.memory)
+            sample = Sample(kernel, 0.0, operand_bytes(op, kernel.formats), seconds)
+        found.setdefault(name, Group(row, [])).samples.append(sample)
     return {name: each for name, each in found.items() if len(each.samples) >= _MIN_KERNELS}
 
 
-def _new_row(probe: Probe) -> KernelSpec:
+def _new_row(op: Op) -> KernelSpec:
     """A row for an op type without one, in all formats in which it has a direct lowering."""
-    rule, ops = rule_of(probe.op), (probe.op.op_type,)
+    rule, ops = rule_of(op), (op.op_type,)
     assert rule is not None
     peak = Fraction(value=1.0, source="estimate: bound by memory")
     return KernelSpec(family=(rule.family,), ops=ops, dtypes=("float32",), direct=True, unit="vector", efficiency=peak)

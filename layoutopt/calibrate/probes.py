@@ -5,8 +5,7 @@ blocked one between two reorders, which its time includes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import permutations
 from string import Template
 
 import onnx
@@ -16,8 +15,8 @@ from layoutopt import inference
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.roofline import formats_of
 from layoutopt.formats import Format
-from layoutopt.ir.graph import CAST, DOMAIN, is_cast
-from layoutopt.ir.types import DType, Op, Signature, Storage, TensorType, Value
+from layoutopt.ir.graph import DOMAIN, is_cast
+from layoutopt.ir.types import DType, Op, Signature, TensorType
 from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
 from layoutopt.ops import canonical_signature, rule_of
 
@@ -83,54 +82,25 @@ sequences (
 }""")
 
 
-@dataclass(frozen=True)
-class Probe:
-    """A kernel that the cost model prices.
-
-    Attributes:
-        op: the op with its signature; CastData for a conversion.
-    """
-
-    op: Op
-
-    @property
-    def signature(self) -> Signature:
-        """The formats."""
-        assert self.op.signature is not None
-        return self.op.signature
-
-    @cached_property
-    def kernel(self) -> LoweredKernel:
-        """The kernel as a model of its own."""
-        found = LoweredKernel.of(self.op, formats_of(self.op, self.signature), _OPSETS)
-        assert found is not None, f"{self.op.kind} does not run alone"
-        return found
-
-    @property
-    def conversion(self) -> tuple[Value, Storage, Storage] | None:
-        """The tensor, its storage and the one that a conversion makes; None for other ops."""
-        x, source, target = self.op.inputs[0], self.signature.inputs[0], self.signature.outputs[0]
-        return (x, source, target) if is_cast(self.op) and x and source and target else None
-
-    def price(self, model: RooflineModel) -> float:
-        """The price of the cost model, in seconds."""
-        if self.conversion is not None:
-            return model.conversion_seconds(*self.conversion)
-        return model.kernel_seconds(self.op, self.signature)
-
-
-def probes(model: RooflineModel) -> list[Probe]:
+def probes(model: RooflineModel) -> list[LoweredKernel]:
     """The kernels for a target: every op in the formats of each of its kernels, and conversions between them."""
-    found = list(_conversions(model.spec.block(DType.FLOAT32)))
+    found = list(_conversions(f"NCHW{model.spec.block(DType.FLOAT32)}c"))
     for op in _ops():
         rule = rule_of(op)
         assert rule is not None
         signatures = [rule.signature(op, dict(formats)) for formats in model.preferred_formats(op)]
-        for signature in [each for each in signatures if isinstance(each, Signature)] or [canonical_signature(op)]:
-            probe = op.copy(op.inputs, op.outputs)
-            probe.signature = signature
-            found.append(Probe(probe))
-    return list({each.kernel.key: each for each in found}.values())
+        legal = [each for each in signatures if isinstance(each, Signature)]
+        found += [LoweredKernel.of(op, formats_of(op, each), _OPSETS) for each in legal or [canonical_signature(op)]]
+    return list({each.key: each for each in found if each is not None}.values())
+
+
+def price(kernel: LoweredKernel, model: RooflineModel) -> float:
+    """The price of a kernel, in seconds."""
+    if is_cast(kernel.op):
+        x, source, target = kernel.op.inputs[0], kernel.signature.inputs[0], kernel.signature.outputs[0]
+        assert x is not None and source is not None and target is not None
+        return model.conversion_seconds(x, source, target)
+    return model.kernel_seconds(kernel.op, kernel.signature)
 
 
 def _ops() -> Iterator[Op]:
@@ -153,22 +123,10 @@ def _parsed(text: Template, **extents: int) -> Iterator[Op]:
     yield from graph.ops
 
 
-def _conversions(block: int) -> Iterator[Probe]:
-    blocked = f"NCHW{block}c"
-    for channels, side in _IMAGES:
-        for pair in (("NCHW", "NHWC"), ("NCHW", blocked), ("NHWC", blocked)):
-            if channels != block or pair != ("NHWC", blocked):  # the same bytes
-                yield _conversion((1, channels, side, side), *pair)
-                yield _conversion((1, channels, side, side), *reversed(pair))
-    for heads, tokens, head in _SEQUENCES:
-        if heads > 1:  # with one, no byte moves
-            yield _conversion((1, tokens, heads, head), "NCHW", "NHCW")
-            yield _conversion((1, tokens, heads, head), "NCHW", "NHWC")
-
-
-def _conversion(shape: tuple[int, ...], source: str, target: str) -> Probe:
-    x, y = (Value(name, TensorType(DType.FLOAT32, shape)) for name in "xy")
-    op = Op(CAST, (x,), (y,), domain=DOMAIN, version=_OPSETS[DOMAIN])
-    inputs, outputs = ((Storage(Format.parse(each, "NCHW")),) for each in (source, target))
-    op.signature = Signature(inputs, outputs)
-    return Probe(op)
+def _conversions(blocked: str) -> Iterator[LoweredKernel | None]:
+    images = (((1, channels, side, side), ("NCHW", "NHWC", blocked)) for channels, side in _IMAGES)
+    sequences = (((1, tokens, heads, head), ("NCHW", "NHCW", "NHWC")) for heads, tokens, head in _SEQUENCES)
+    for shape, names in (*images, *sequences):
+        for source, target in permutations([Format.parse(each, "NCHW") for each in names], 2):
+            if not source.same_bytes(target, shape):
+                yield LoweredKernel.of_conversion(TensorType(DType.FLOAT32, shape), source, target, _OPSETS)

@@ -130,6 +130,13 @@ class LoweredKernel:
         op = Op(CAST, (Value("x", type),), (Value("y", type),), domain=DOMAIN, version=1)
         return cls.of(op, {Slot("in", 0): src, Slot("out", 0): dst}, opsets)
 
+    @property
+    def signature(self) -> Signature:
+        """The formats, by position."""
+        storages = {slot: Storage(format) for slot, format in self.formats.items()}
+        inputs = tuple(storages.get(Slot("in", at)) for at in range(len(self.op.inputs)))
+        return Signature(inputs, tuple(storages.get(Slot("out", at)) for at in range(len(self.op.outputs))))
+
     @cached_property
     def key(self) -> str:
         """The op on its operands in one line, equal for equal kernels, with a digest of the elements of integer constants."""
@@ -153,10 +160,7 @@ class LoweredKernel:
             for index, value in enumerate(op.outputs)
         )
         alone = op.copy(inputs, outputs, name="kernel", order=())
-        alone.signature = Signature(
-            tuple(None if each is None else each.storage for each in inputs),
-            tuple(None if each is None else each.storage for each in outputs),
-        )
+        alone.signature = self.signature
         graph.add_op(alone)
         graph.outputs += [each for each in outputs if each is not None]
         return graph

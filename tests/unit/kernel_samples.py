@@ -5,9 +5,10 @@ from functools import cache
 from hashlib import sha256
 from math import prod
 
-from layoutopt.calibrate.probes import Probe, probes
+from layoutopt.calibrate.probes import probes
 from layoutopt.cost_models import load_target
 from layoutopt.kernel_times import Machine
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.timer import REFERENCE, TimedModel
 from layoutopt.runtime.kernel_queries import blocked_channels
 
@@ -15,24 +16,24 @@ MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
 OPSETS = {"": 20, "com.microsoft": 1}
 
 
-def nbytes(case: Probe) -> int:
+def nbytes(kernel: LoweredKernel) -> int:
     """Bytes of all operands, without padding."""
-    return 4 * sum(prod(each.shape or ()) for each in (*case.op.inputs, *case.op.outputs) if each is not None)
+    return 4 * sum(prod(each.shape or ()) for each in (*kernel.op.inputs, *kernel.op.outputs) if each is not None)
 
 
 @cache
-def calibrated_kernels(target: str = "") -> list[Probe]:
+def calibrated_kernels(target: str = "") -> list[LoweredKernel]:
     """The kernels of calibration; by default in blocks of this machine."""
     target = target or ("cpu-avx512" if blocked_channels() == 16 else "cpu-avx2")
     return probes(load_target(target))
 
 
 @cache
-def families() -> list[Probe]:
+def families() -> list[LoweredKernel]:
     """The smallest kernel of every op type of calibration in each of its formats."""
-    first: dict[str, Probe] = {}
-    for case in sorted(calibrated_kernels(), key=nbytes):
-        first.setdefault(f"{case.op.kind} {case.op.signature}", case)
+    first: dict[str, LoweredKernel] = {}
+    for kernel in sorted(calibrated_kernels(), key=nbytes):
+        first.setdefault(f"{kernel.op.kind} {kernel.signature}", kernel)
     return list(first.values())
 
 

@@ -11,7 +11,7 @@ from kernel_samples import MACHINE, InventedTimes, calibrated_kernels, families
 
 from layoutopt.calibrate import calibration
 from layoutopt.calibrate.fit import Sample, fit, fitted_tables, grouped, toml_text
-from layoutopt.calibrate.probes import Probe
+from layoutopt.calibrate.probes import price
 from layoutopt.cli import main
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
@@ -58,7 +58,7 @@ def test_a_folder_that_cannot_be_written_keeps_times_in_memory(tmp_path: Path) -
 
 
 def test_the_kernels_of_all_families_are_timed_alone() -> None:
-    kernels = [case.kernel for case in families()]
+    kernels = families()
     found = time_kernels(kernels)
     assert len(found) == len(kernels) > 30
     assert [key for key, seconds in found.items() if seconds is None or seconds <= 0] == []
@@ -67,7 +67,7 @@ def test_the_kernels_of_all_families_are_timed_alone() -> None:
 def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     times, requested = InventedTimes(4.0), RequestedTimes(KernelStore(MACHINE), 60.0)
     monkeypatch.setattr(timed_batches, "time_kernels", times)
-    kernels = [each.kernel for each in families()[:6]]
+    kernels = families()[:6]
     requested.request(kernels[:3])
     times.speed = 0.4
     requested.request(kernels[3:])
@@ -76,7 +76,7 @@ def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyP
 
 def test_a_budget_of_any_size_times_a_kernel() -> None:
     """The first batch ends when the processor time is spent; the wall time does not count."""
-    kernels = [each.kernel for each in families()[:6]]
+    kernels = families()[:6]
     requested = RequestedTimes(KernelStore(MACHINE), 1e-9)
     assert requested.request(kernels)
     assert requested.get(kernels[0].key) is not None and requested.skipped == {each.key for each in kernels[1:]}
@@ -136,27 +136,27 @@ def test_a_slower_machine_is_found_to_be_slower(target: str, tmp_path: Path) -> 
     """The target file is fitted to half of the kernels, and predicts the others; each of its numbers has a source."""
     model, kernels = load_target(target), list(calibrated_kernels(target))
     Random(0).shuffle(kernels)
-    groups = grouped(kernels, {each.kernel.key: 2 * each.price(model) for each in kernels[::2]}.get, model)
+    groups = grouped(kernels, {each.key: 2 * price(each, model) for each in kernels[::2]}.get, model)
     tables = fitted_tables(groups, model.spec, "measured: here")
     path = tmp_path / "mine.toml"
     path.write_text(toml_text({"inherits": target, "description": 'of "here"', **tables}), encoding="utf-8")
     found = load_target(str(path))
     assert found.name == "mine" and found.spec.description == 'of "here"'
     assert all(number.source for _, number in found.spec.numbers())
-    errors = [abs(each.price(found) / (2 * each.price(model)) - 1) for each in kernels[1::2]]
+    errors = [abs(price(each, found) / (2 * price(each, model)) - 1) for each in kernels[1::2]]
     assert np.median(errors) < 0.05 and np.quantile(errors, 0.9) < 0.4
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> list[Probe]:
+def small(monkeypatch: pytest.MonkeyPatch) -> list[LoweredKernel]:
     """A calibration of a few kernels, once each."""
-    chosen = [case for case in calibrated_kernels() if case.op.op_type == "Relu"][:9]
+    chosen = [each for each in calibrated_kernels() if each.op.op_type == "Relu"][:9]
     monkeypatch.setattr(calibration, "probes", lambda model: chosen)
     return chosen
 
 
 @needs_blocks
-def test_the_command(small: list[Probe], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(small: list[LoweredKernel], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, data = tmp_path / "mine.toml", tmp_path / "out.json"
     assert main(["calibrate", "-o", str(out), "--json", str(data)]) == 0
     output = capsys.readouterr().out

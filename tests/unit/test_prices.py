@@ -21,6 +21,7 @@ from tiers import covering
 
 import layoutopt
 from layoutopt import inference, onnx_io
+from layoutopt.calibrate.probes import price
 from layoutopt.cost import CostModel, Epilogues, Prices, priced_with
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import load_target
@@ -280,7 +281,7 @@ class Refined:
         self.times = RequestedTimes(KernelStore(MACHINE), 0.0)
         self.models: list[CostModel] = []
         self.prices: list[float] = []
-        self.product = next(each.op for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul")
+        self.product = next(each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul")
 
     def __call__(
         self, times: InventedTimes, max_seconds: float = 60.0, store: KernelStore | None = None
@@ -295,8 +296,7 @@ class Refined:
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
-        assert self.product.signature is not None
-        self.prices.append(model.kernel_seconds(self.product, self.product.signature))
+        self.prices.append(model.kernel_seconds(self.product.op, self.product.signature))
         return plan(self.graph, model)
 
 
@@ -357,8 +357,7 @@ def test_a_plan_depends_on_no_other_run(max_seconds: float, before: str, refined
 
 def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     """The last plan is made at raised prices of kernels that were not timed; with time enough, no price is raised."""
-    assert refined.product.signature is not None
-    estimate = load_target("cpu-avx2").kernel_seconds(refined.product, refined.product.signature)
+    estimate = price(refined.product, load_target("cpu-avx2"))
     found = refined(InventedTimes(2.0), max_seconds=0.0)
     assert refined.times.num_newly_timed == 0 < len(refined.times.skipped)
     assert found.plan.optimal
@@ -370,19 +369,18 @@ def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
 def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
     model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
     times = RequestedTimes(store, 60.0)
-    cases = [each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul"]
-    kernels = [each.kernel for each in cases]
-    store.add({each.key: 3 * case.price(model) for case, each in zip(cases[:-1], kernels[:-1], strict=True)})
+    kernels = [each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul"]
+    store.add({each.key: 3 * price(each, model) for each in kernels[:-1]})
     store.is_complete = True
     times.request(kernels)
     prices = StoredPrices(times, OPSETS)
     for _ in range(2):
         priced = model.with_measured(prices)
-        found = [case.price(priced) for case in cases]
+        found = [price(each, priced) for each in kernels]
         prices.correct_estimates()
-    assert found == pytest.approx([3 * case.price(model) for case in cases])
+    assert found == pytest.approx([3 * price(each, model) for each in kernels])
     prices.is_cautious = True
-    assert cases[-1].price(model.with_measured(prices)) == pytest.approx(3.3 * cases[-1].price(model))
+    assert price(kernels[-1], model.with_measured(prices)) == pytest.approx(3.3 * price(kernels[-1], model))
 
 
 @pytest.fixture
