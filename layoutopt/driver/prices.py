@@ -29,9 +29,9 @@ from layoutopt.kernel_times import (
     KernelStore,
     Machine,
     RefinedPlan,
+    Refinement,
     RequestedTimes,
     default_folder,
-    refine_prices,
     time_graphs,
 )
 from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
@@ -72,7 +72,8 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
         times = RequestedTimes(store, MAX_SECONDS)
         with scratch_folder() as folder:
             original = _optimised_original(job, source, graph, folder)
-            found = refine_prices(graph, model, context.sizes, first, plan_with, times, original, job.progress)
+            refinement = Refinement(graph, model, context.sizes, plan_with, times, job.progress)
+            found = refinement.best_plan(first, original)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
             context.time_graphs = partial(time_graphs, times=RequestedTimes(store, MAX_SECONDS))
@@ -168,12 +169,12 @@ def gain_at_target_prices(
 
 def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
     """The gain of a plan for onnxruntime at measured prices; over the graph in canonical formats if an extent is not known."""
-    before, after = found.original_kernels or found.folded_kernels, found.plan.seconds
+    before, after = found.baseline_seconds, found.plan.seconds
     return GainReport(
-        baseline="optimised" if found.original_kernels else "folded",
-        seconds_before=total_seconds(before) if before else found.plan.baseline,
+        baseline=found.baseline,
+        seconds_before=before or found.plan.baseline,
         seconds_after=after,
-        algorithms=total_seconds(found.kernels_with_default_algorithms) - after if before else 0.0,
+        algorithms=found.default_seconds - after if before else 0.0,
     )
 
 

@@ -40,9 +40,9 @@ from layoutopt.errors import ArgumentError, InvariantError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
+from layoutopt.kernel_times import KernelStore, RefinedPlan, Refinement, RequestedTimes, timed_batches
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.prices import StoredPrices, UsedKernel
+from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.ops import canonical_signature
 from layoutopt.planner import Plan, PlanRequest, make_plan
@@ -135,26 +135,14 @@ def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
     assert report.gain.seconds_before < 0.95 * report.plan.seconds_before
 
 
-def used_kernels(seconds: float) -> list[UsedKernel]:
-    return [UsedKernel(seconds, 1.0, [])]
-
-
-def refined_plan(*, has_original: bool) -> RefinedPlan:
+def refined_plan() -> RefinedPlan:
     """A plan of 85 instead of 100 seconds, one of them saved by other algorithms."""
     plan = Plan({}, 85, 100, 85, 0.0, True)
-    return RefinedPlan(
-        load_target("cpu-avx2"),
-        plan,
-        kernels=used_kernels(85),
-        kernels_with_default_algorithms=used_kernels(86),
-        original_kernels=used_kernels(100) if has_original else [],
-        folded_kernels=used_kernels(92),
-        seconds=0.0,
-    )
+    return RefinedPlan(load_target("cpu-avx2"), plan, [], 86, "optimised", 100, 0.0)
 
 
 def test_the_baseline_at_measured_prices_is_the_optimised_original() -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
+    gain = gain_at_timed_prices(refined_plan())
     assert gain.baseline == "optimised"
     assert (gain.seconds_before, gain.seconds_after, gain.algorithms) == (100, 85, 1)
 
@@ -177,7 +165,7 @@ def declined(source: str, seconds: float) -> GrowthRequest:
 def test_constants_that_the_file_size_does_not_permit_gain_nothing(
     requests: list[GrowthRequest], changes: dict[str, float]
 ) -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
+    gain = gain_at_timed_prices(refined_plan())
     found = within_growth(gain, requests)
     assert found is not None and within_growth(None, requests) is None
     assert {name: getattr(found, name) for name in changes} == changes
@@ -187,8 +175,8 @@ def test_constants_that_the_file_size_does_not_permit_gain_nothing(
 
 @pytest.mark.parametrize(("bound", "is_wrong"), [(0.0, False), (85.0, False), (85.5, True), (95.0, True)])
 def test_a_lower_bound_above_the_plan_is_a_fault(bound: float, is_wrong: bool) -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
-    plan = replace(refined_plan(has_original=True).plan, lower_bound=bound)
+    gain = gain_at_timed_prices(refined_plan())
+    plan = replace(refined_plan().plan, lower_bound=bound)
     cheaper = gain.model_copy(update={"seconds_after": 80.0})
     with pytest.raises(InvariantError, match="lower bound") if is_wrong else nullcontext():
         check_bound(plan, gain)
@@ -290,7 +278,7 @@ class Refined:
         self.monkeypatch.setattr(timed_batches, "process_time", count().__next__)
         model = load_target("cpu-avx2")
         self.times = RequestedTimes(store or KernelStore(MACHINE), max_seconds)
-        found = refine_prices(self.graph, model, NO_SIZES, self.plan(model), self.plan, self.times)
+        found = Refinement(self.graph, model, NO_SIZES, self.plan, self.times).best_plan(self.plan(model))
         assert found is not None
         return found
 
