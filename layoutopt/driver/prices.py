@@ -9,7 +9,6 @@ The estimated gain of a plan over the original as the runtime runs it by itself 
 
 import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import onnx_ir
@@ -32,7 +31,6 @@ from layoutopt.kernel_times import (
     Refinement,
     RequestedTimes,
     default_folder,
-    time_graphs,
 )
 from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
 from layoutopt.kernel_times.prices import UsedKernel, total_seconds
@@ -76,7 +74,7 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
             found = refinement.best_plan(first, original)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
-            context.time_graphs = partial(time_graphs, times=RequestedTimes(store, MAX_SECONDS))
+            context.time_graphs = RequestedTimes(store, MAX_SECONDS).of_graphs
             return found.model, found.plan
         reason = "the time limit ended planning at the times of kernels"
     job.calibration = PricesReport(reason=reason)

@@ -6,7 +6,7 @@ kernels have times
 
 from layoutopt.kernel_times.refinement import RefinedPlan, Refinement
 from layoutopt.kernel_times.store import KernelStore, Machine, default_folder
-from layoutopt.kernel_times.timed_batches import RequestedTimes, time_graphs
+from layoutopt.kernel_times.timed_batches import RequestedTimes
 
 __all__ = [
     "KernelStore",
@@ -15,5 +15,4 @@ __all__ = [
     "Refinement",
     "RequestedTimes",
     "default_folder",
-    "time_graphs",
 ]

@@ -68,6 +68,15 @@ class RandomConstant:
         return small_numbers(np.random.default_rng(0), self.shape)
 
 
+def kernel_key(graph: Graph) -> str:
+    """Op types, types of inputs, and a digest of the graph without floating-point elements, equal for equal kernels."""
+    data = [each.data for each in graph.values if each.dtype is not DType.FLOAT32]
+    text = f"{[each.version for each in graph.ops]} {to_text(graph)}"
+    digest = sha256(b"".join([text.encode(), *(each.numpy().tobytes() for each in data if each is not None)]))
+    kinds, inputs = (", ".join(each) for each in ((op.kind for op in graph.ops), (str(x.type) for x in graph.inputs)))
+    return f"layoutopt {VERSION}: {kinds} ({inputs}) {digest.hexdigest()[:16]}"
+
+
 @dataclass(frozen=True, eq=False)
 class LoweredGraph:
     """A lowered graph with inputs of known extents: several kernels that compute the same as one.
@@ -80,19 +89,8 @@ class LoweredGraph:
 
     @cached_property
     def key(self) -> str:
-        """The number of ops, the inputs, and a digest of all ops, without the elements of constants."""
-        numbers = {value: number for number, value in enumerate(self.graph.values)}
-        lines = []
-        for op in self.graph.ops:
-            operands = [
-                value and f"{'constant ' if value.is_constant else ''}{numbers[value]}: {value.type}"
-                for value in (*op.inputs, *op.outputs)
-            ]
-            fields = sorted(f"{name}={value}" for name, value in op.attributes.items())
-            lines.append(f"{op.kind}-{op.version} {operands} {fields}")
-        digest = sha256("\n".join(lines).encode()).hexdigest()[:16]
-        inputs = ", ".join(str(each.type) for each in self.graph.inputs)
-        return f"layoutopt {VERSION}: {len(lines)} lowered ops ({inputs}) {digest}"
+        """The identifier of the kernel in the store."""
+        return kernel_key(self.graph)
 
     def serialized(self) -> bytes:
         """The ONNX model."""
@@ -139,11 +137,8 @@ class LoweredKernel:
 
     @cached_property
     def key(self) -> str:
-        """The op on its operands in one line, equal for equal kernels, with a digest of the elements of integer constants."""
-        data = [each.data for each in self.op.inputs if each is not None and each.dtype is not DType.FLOAT32]
-        elements = b"".join(each.numpy().tobytes() for each in data if each is not None)
-        digest = f" {sha256(elements).hexdigest()[:16]}" if elements else ""
-        return f"layoutopt {VERSION}: opset {self.op.version}, {' '.join(to_text(self._graph()).split())}{digest}"
+        """The identifier of the kernel in the store."""
+        return kernel_key(self._graph())
 
     def _graph(self) -> Graph:
         """The op alone, not lowered."""

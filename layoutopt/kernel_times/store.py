@@ -1,7 +1,7 @@
 """The store of kernel times: one file per machine, onnxruntime and number of threads, in the user's cache folder.
 
-    {"kernel_times": 6, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
-    {"kernel": "layoutopt 0.1.0: opset 18, graph kernel(...) ...", "seconds": 0.000129, "cost": 0.011}
+    {"kernel_times": 7, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
+    {"kernel": "layoutopt 0.1.0: Relu (float32[1,64,56,56]) 5e1f...", "seconds": 0.000129, "cost": 0.011}
 
 A line is appended for every kernel, and the first line of a kernel counts, so that later runs and other processes have its
 time. A damaged line is ignored, and its kernel is timed again. If the folder cannot be written, the times stay in memory, and
@@ -22,7 +22,7 @@ import platformdirs
 
 from layoutopt.runtime.processor import processor_fields, processor_name, reported_instruction_sets
 
-_VERSION = 6
+_VERSION = 7
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _INSTRUCTIONS = """amx_int8 amx_tile avx avx2 avx512_bf16 avx512_vnni avx512f avx512vl avx_vnni f16c fma
 asimd asimddp bf16 i8mm sve"""

@@ -50,6 +50,12 @@ class RequestedTimes:
         """The time of a kernel; None if it was not requested, or has none."""
         return self._seconds.get(key)
 
+    def of_graphs(self, graphs: Sequence[Graph]) -> list[float | None]:
+        """Request the times of lowered graphs, the most important ones first; None for those without a time."""
+        models = [LoweredGraph(each) for each in graphs]
+        self.request(models)
+        return [self.get(each.key) for each in models]
+
     def request(self, kernels: Iterable[TimedModel]) -> bool:
         """Request the times of kernels, the most important ones first, and return whether there were new requests."""
         pending = [each for each in {each.key: each for each in kernels}.values() if each.key not in self._seconds]
@@ -74,15 +80,3 @@ class RequestedTimes:
         times = {key: None if seconds is None else seconds * scale for key, seconds in found.items()}
         self._store.add({REFERENCE: now, **times}, (process_time() - begin) / len(found))
         self.num_newly_timed += sum(each is not None for each in times.values())
-
-
-def time_graphs(graphs: Sequence[Graph], times: RequestedTimes) -> list[float | None]:
-    """The times of lowered graphs in seconds; None for those that do not run, or after the budget was spent.
-
-    Args:
-        graphs: the graphs, the most important ones first.
-        times: requests them.
-    """
-    models = [LoweredGraph(each) for each in graphs]
-    times.request(models)
-    return [times.get(each.key) for each in models]

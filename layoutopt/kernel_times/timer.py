@@ -54,84 +54,54 @@ class TimedModel(Protocol):
 # --- sessions ---
 
 
-def _memory(nbytes: int) -> Array:
-    """Aligned bytes as onnxruntime allocates them: without the huge pages of large numpy arrays."""
-    found = np.frombuffer(bytearray(nbytes + _ALIGNMENT), np.uint8)
-    start = -found.ctypes.data % _ALIGNMENT
-    return found[start : start + nbytes]
-
-
-class ScratchMemory:
-    """Memory that the outputs of several sessions share. It grows to the largest of them.
-
-    A kernel then writes to memory that another one has just used, as in a network, where onnxruntime reuses buffers.
-    """
-
-    def __init__(self) -> None:
-        self._memory = _memory(0)
-
-    def arrays(self, types: Sequence[Any]) -> list[Array]:
-        """Arrays of the types of outputs, one behind the other, from the start of the memory on.
-
-        Raises:
-            TypeError: a type is none of numpy's, or an extent is not known.
-        """
-        dtypes = [np.dtype(short_name(each.type)) for each in types]
-        sizes = [prod(each.shape) * dtype.itemsize for each, dtype in zip(types, dtypes, strict=True)]
-        starts = np.cumsum([0, *(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)])
-        if starts[-1] > self._memory.nbytes:
-            self._memory = _memory(int(starts[-1]))  # earlier arrays keep the memory that they have
-        return [
-            self._memory[start : start + size].view(dtype).reshape(each.shape)
-            for start, size, dtype, each in zip(starts, sizes, dtypes, types, strict=False)
-        ]
-
-
 class KernelSession:
     """A session of one kernel with its operands.
 
     Args:
         model: the kernel's model.
         threads: threads of onnxruntime; with one, times are those of the processor, without other processes.
-        scratch: for the outputs.
     """
 
-    def __init__(self, model: bytes, threads: int, scratch: ScratchMemory) -> None:
+    def __init__(self, model: bytes, threads: int) -> None:
         """Create the session and run it."""
         self._clock = thread_time if threads == 1 else perf_counter
         self._session = inference_session(model, threads=threads, config=_SHARED_ARENA)
         generator = np.random.default_rng(0)
-        inputs = [_operand(each, generator) for each in self._session.get_inputs()]
-        outputs = scratch.arrays(self._session.get_outputs())
+        self._inputs = [_operand(each, generator) for each in self._session.get_inputs()]
+        self._outputs = [each.name for each in self._session.get_outputs()]
         self._binding = self._session.io_binding()
-        for each, array in zip(self._session.get_inputs(), inputs, strict=True):
+        for each, array in zip(self._session.get_inputs(), self._inputs, strict=True):
             self._binding.bind_ortvalue_input(each.name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-        for each, array in zip(self._session.get_outputs(), outputs, strict=True):
-            self._binding.bind_ortvalue_output(each.name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-        self._inputs, self._outputs = inputs, outputs  # onnxruntime holds their memory, not the arrays
         self.run()
 
     def run(self) -> float:
-        """The seconds of one run; its inputs have just been written."""
+        """The seconds of one run, whose inputs have just been written, and whose outputs get memory that was just freed."""
         for array in self._inputs:
             np.add(array, 0, out=array, casting="unsafe")
+        for name in self._outputs:
+            self._binding.bind_output(name)
         begin = self._clock()
         self._session.run_with_iobinding(self._binding)
-        return self._clock() - begin
+        seconds = self._clock() - begin
+        self._binding.clear_binding_outputs()
+        return seconds
 
 
 def _operand(input: Any, generator: np.random.Generator) -> Array:
-    """Random elements for an input: small numbers, integers of a byte, or else zeros.
+    """Small random floating-point numbers for an input, or zeros of another type, in memory as onnxruntime allocates it.
+
+    It is aligned, and has not the huge pages of large numpy arrays.
 
     Raises:
         TypeError: its type is none of numpy's, or an extent is not known.
     """
     dtype, shape = np.dtype(short_name(input.type)), tuple(input.shape)
-    found: Array = _memory(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+    nbytes = prod(shape) * dtype.itemsize
+    memory = np.frombuffer(bytearray(nbytes + _ALIGNMENT), np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    found: Array = memory[start : start + nbytes].view(dtype).reshape(shape)
     if dtype.kind == "f":
         found[...] = small_numbers(generator, shape)
-    elif dtype.itemsize == 1 and dtype.kind in "iu":
-        found[...] = generator.integers(0, 127, shape)
     return found
 
 
@@ -155,11 +125,11 @@ def _share_arena() -> None:
 @cache
 def tiny_sessions(threads: int) -> tuple[KernelSession, KernelSession]:
     """Sessions of a tiny op and of a chain of them."""
-    scratch, type = ScratchMemory(), "float[1,16,1,1]"
+    type = "float[1,16,1,1]"
     names = ["x", *(f"v{at}" for at in range(1, _CHAIN)), "y"]
     chain = " ".join(f"{names[at + 1]} = {('Relu', 'Neg')[at % 2]}({names[at]})" for at in range(_CHAIN))
     one, many = (
-        KernelSession(_parsed(f"g ({type} x) => ({type} y) {{ {body} }}").SerializeToString(), threads, scratch)
+        KernelSession(_parsed(f"g ({type} x) => ({type} y) {{ {body} }}").SerializeToString(), threads)
         for body in ("y = Relu(x)", chain)
     )
     return one, many
@@ -195,12 +165,11 @@ def time_kernels(kernels: Sequence[TimedModel], threads: int = 1, end: float = i
         end: kernels without sessions at this time, in seconds of `process_time`, are left out, but for the first one.
     """
     _share_arena()
-    scratch = ScratchMemory()
     with pinned(threads):
-        reference = KernelSession(_reference(), threads, scratch)
+        reference = KernelSession(_reference(), threads)
         sessions: dict[str, KernelSession | None] = {}
         for kernel in kernels:
-            sessions[kernel.key] = _session_of(kernel, threads, scratch)
+            sessions[kernel.key] = _session_of(kernel, threads)
             if process_time() >= end:
                 break
         seconds = _in_turns([each for each in sessions.values() if each is not None], reference, threads)
@@ -240,10 +209,10 @@ def _behind(warming: KernelSession, session: KernelSession) -> Callable[[], floa
     return action
 
 
-def _session_of(kernel: TimedModel, threads: int, scratch: ScratchMemory) -> KernelSession | None:
+def _session_of(kernel: TimedModel, threads: int) -> KernelSession | None:
     """The session of a kernel; None if onnxruntime does not run it alone."""
     try:
-        return KernelSession(kernel.serialized(), threads, scratch)
+        return KernelSession(kernel.serialized(), threads)
     except _ERRORS as error:
         raise_if_out_of_memory(error)
         return None
