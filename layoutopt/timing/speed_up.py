@@ -62,6 +62,7 @@ class SpeedUp:
         after: the same for the rewritten model.
         runs: the time of the original divided by that of the rewritten model.
         null: the time of the original divided by its own in the neighbouring rounds.
+        creation_after: seconds of the creation of a session of the rewritten model, the median of the blocks.
         creation: the median ratio of the times of session creation.
         blocks: the number of blocks.
         sizes: of symbolic dimensions, by name.
@@ -71,6 +72,7 @@ class SpeedUp:
     after: float
     runs: Ratio
     null: Ratio
+    creation_after: float
     creation: float
     blocks: int
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -223,14 +225,14 @@ def measure_speed_up(
 
 def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
     """The speed-up of a model over the first one at every size."""
-    created = ([block.created[each] for block in blocks] for each in (0, number))
-    pairs = zip(*created, strict=True)
+    pairs = [(block.created[0], block.created[number]) for block in blocks]
+    created = median(min(after) for _, after in pairs)
     creation = median(before / after for both in pairs for before, after in zip(*both, strict=False))
     found = []
     for size in range(len(blocks[0].runs[0])):
         before, after = ([block.runs[each][size] for block in blocks] for each in (0, number))
         medians = [median(map(min, all_times)) for all_times in (before, after)]
-        found.append(SpeedUp(*medians, ratio(before, after), null_ratio(before), creation, len(blocks)))
+        found.append(SpeedUp(*medians, ratio(before, after), null_ratio(before), created, creation, len(blocks)))
     return found
 
 

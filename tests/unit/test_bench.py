@@ -16,7 +16,7 @@ from layoutopt.bench.runtimes import traced_reorder_share
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
-from layoutopt.timing.speed_up import Block
+from layoutopt.timing.speed_up import Block, speed_ups
 from layoutopt.timing.statistics import is_quiet, null_ratio, ratio
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
@@ -211,7 +211,7 @@ def test_a_busy_machine_has_a_wide_null_interval(factor: float, is_quiet_machine
 
 def caveats(first: list[list[float]], second: list[list[float]]) -> list[str]:
     blocks = [Block([[1.0], [1.0]], [[one], [other]]) for one, other in zip(first, second, strict=True)]
-    return list(speed_caveats(blocks, 1, "AB"))
+    return list(speed_caveats("B", speed_ups(blocks, 1)[0]))
 
 
 def test_a_clear_effect_raises_no_doubt() -> None:
@@ -226,7 +226,7 @@ def test_an_interval_that_includes_one() -> None:
 def test_a_machine_that_is_not_quiet() -> None:
     (busy,) = caveats([[1.0, 1.2]] * 4, [[0.5, 0.5]] * 4)
     assert busy.startswith("B against A: the machine is busy: the original is 0.") and busy.endswith("as itself")
-    (alone,) = speed_caveats([Block([[1.0]], [[[1.0, 1.2]]])] * 4, 0, "A")
+    (alone,) = speed_caveats("A", speed_ups([Block([[1.0]], [[[1.0, 1.2]]])] * 4, 0)[0])
     assert alone.startswith("A against A: the machine is busy: the original is 0.")
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None)
     assert list(machine_caveats(machine)) == ["this system cannot pin the process to one CPU"]
