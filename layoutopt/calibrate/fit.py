@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from layoutopt.cost_models import RooflineModel, TargetSpec
-from layoutopt.cost_models.roofline import conversion_class, operand_bytes
+from layoutopt.cost_models.roofline import conversion_class, formats_of, operand_bytes
 from layoutopt.cost_models.spec import Fraction, KernelSpec
 from layoutopt.cost_models.target_files import Table
 from layoutopt.ir.graph import is_cast
@@ -69,18 +69,20 @@ def grouped(
     """
     found: dict[str, Group] = {}
     for kernel in kernels:
-        op, signature, seconds = kernel.op, kernel.signature, time_of(kernel.key)
-        work = None if is_cast(op) else model.work(op, signature)
-        if seconds is None or not (work or is_cast(op)):
+        op, signature, seconds = kernel.op, kernel.op.signature, time_of(kernel.key)
+        assert signature is not None
+        if seconds is None:
             continue
-        if work is not None:
+        if is_cast(op):
+            formats = formats_of(op, signature)
+            name, row = conversion_class(*formats.values(), op.x.dims, model.spec.memory), None
+            sample = Sample(kernel, 0.0, operand_bytes(op, formats), seconds)
+        elif work := model.work(op, signature):
             row = work.kernel or _new_row(op)
             name = " ".join(("/".join(row.ops or row.family), *(row.variant or ()), *row.formats.values()))
             sample = Sample(kernel, work.operations, work.nbytes, seconds)
         else:
-            row, (source, target) = None, kernel.formats.values()
-            name = conversion_class(source, target, op.y.dims, model.spec.memory)
-            sample = Sample(kernel, 0.0, operand_bytes(op, kernel.formats), seconds)
+            continue
         found.setdefault(name, Group(row, [])).samples.append(sample)
     return {name: each for name, each in found.items() if len(each.samples) >= _MIN_KERNELS}
 

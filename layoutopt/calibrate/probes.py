@@ -96,11 +96,13 @@ def probes(model: RooflineModel) -> list[LoweredKernel]:
 
 def price(kernel: LoweredKernel, model: RooflineModel) -> float:
     """The price of a kernel, in seconds."""
-    if is_cast(kernel.op):
-        x, source, target = kernel.op.inputs[0], kernel.signature.inputs[0], kernel.signature.outputs[0]
-        assert x is not None and source is not None and target is not None
-        return model.conversion_seconds(x, source, target)
-    return model.kernel_seconds(kernel.op, kernel.signature)
+    op, signature = kernel.op, kernel.op.signature
+    assert signature is not None
+    if is_cast(op):
+        source, target = signature.inputs[0], signature.outputs[0]
+        assert source is not None and target is not None
+        return model.conversion_seconds(op.x, source, target)
+    return model.kernel_seconds(op, signature)
 
 
 def _ops() -> Iterator[Op]:

@@ -97,28 +97,39 @@ class LoweredGraph:
         return onnx_io.to_bytes(onnx_io.emit(self.graph))
 
 
-@dataclass(frozen=True, eq=False)
-class LoweredKernel:
-    """An op on operands in given formats.
-
-    Attributes:
-        op: the op, with extents that are all known.
-        formats: the format of every operand of known rank.
-        opsets: the operator sets of its model.
-    """
-
-    op: Op
-    formats: Mapping[Slot, Format]
-    opsets: Mapping[str, int]
+class LoweredKernel(LoweredGraph):
+    """An op on operands in given formats: `graph` has this op alone, not lowered."""
 
     @classmethod
     def of(cls, op: Op, formats: Mapping[Slot, Format], opsets: Mapping[str, int]) -> "LoweredKernel | None":
-        """The kernel of an op; None if it cannot run alone: bodies, symbolic extents, activations other than float32."""
+        """The kernel of an op; None if it cannot run alone: bodies, symbolic extents, activations other than float32.
+
+        Args:
+            op: the op.
+            formats: the format of every operand of known rank.
+            opsets: the operator sets of its model.
+        """
         op = _without_epilogue(op, opsets.get("", 1))
         opaque = any(isinstance(each, Opaque) for each in op.attributes.values())
         if op.bodies or opaque or not all(_is_timed(each) for each in (*op.inputs, *op.outputs) if each is not None):
             return None
-        return cls(op, formats, opsets)
+        graph = Graph("kernel", dict(opsets))
+        graph.stage = "cast"
+        added = dict[Value, Value]()
+        for index, value in enumerate(op.inputs):
+            if value is not None and value not in added:
+                added[value] = graph.add_value(_operand(value, f"x{index}", formats.get(Slot("in", index))))
+        graph.inputs += [each for each in added.values() if not each.is_constant]
+        inputs = tuple(value and added[value] for value in op.inputs)
+        outputs = tuple(
+            value and graph.add_value(_operand(value, f"y{index}", formats.get(Slot("out", index))))
+            for index, value in enumerate(op.outputs)
+        )
+        alone = op.copy(inputs, outputs, name="kernel", order=())
+        alone.signature = Signature(*(tuple(each and each.storage for each in some) for some in (inputs, outputs)))
+        graph.add_op(alone)
+        graph.outputs += [each for each in outputs if each is not None]
+        return cls(graph)
 
     @classmethod
     def of_conversion(
@@ -129,53 +140,18 @@ class LoweredKernel:
         return cls.of(op, {Slot("in", 0): src, Slot("out", 0): dst}, opsets)
 
     @property
-    def signature(self) -> Signature:
-        """The formats, by position."""
-        storages = {slot: Storage(format) for slot, format in self.formats.items()}
-        inputs = tuple(storages.get(Slot("in", at)) for at in range(len(self.op.inputs)))
-        return Signature(inputs, tuple(storages.get(Slot("out", at)) for at in range(len(self.op.outputs))))
-
-    @cached_property
-    def key(self) -> str:
-        """The identifier of the kernel in the store."""
-        return kernel_key(self._graph())
-
-    def _graph(self) -> Graph:
-        """The op alone, not lowered."""
-        graph = Graph("kernel", dict(self.opsets))
-        graph.stage = "cast"
-        op, added = self.op, dict[Value, Value]()
-        for index, value in enumerate(op.inputs):
-            if value is not None and value not in added:
-                added[value] = graph.add_value(self._operand(value, f"x{index}", Slot("in", index)))
-        graph.inputs += [each for each in added.values() if not each.is_constant]
-        inputs = tuple(value and added[value] for value in op.inputs)
-        outputs = tuple(
-            value and graph.add_value(self._operand(value, f"y{index}", Slot("out", index)))
-            for index, value in enumerate(op.outputs)
-        )
-        alone = op.copy(inputs, outputs, name="kernel", order=())
-        alone.signature = self.signature
-        graph.add_op(alone)
-        graph.outputs += [each for each in outputs if each is not None]
-        return graph
+    def op(self) -> Op:
+        """The op, with its signature."""
+        return self.graph.ops[0]
 
     @cached_property
     def _lowered(self) -> Graph:
         block = blocked_channels()
         # Without the dialect's passes: there is nothing to fuse, and the check of the block size would be timed too. Not by the
         # dialect's own `lower`, for which no array is blocked in a graph without blocked filters.
-        lowered = Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), self._graph())
+        lowered = Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), self.graph)
         _remove_interface_reshapes(lowered)
         return lowered
-
-    def _operand(self, value: Value, name: str, slot: Slot) -> Value:
-        data = value.data
-        if data is not None and not _keeps_elements(value):
-            assert value.shape is not None
-            data = RandomConstant(tuple(map(int, value.shape)))
-        storage = Storage(self.formats[slot]) if slot in self.formats else None
-        return Value(name, value.type, storage=storage, data=data)
 
     @cached_property
     def alternatives(self) -> list[LoweredGraph]:
@@ -189,20 +165,22 @@ class LoweredKernel:
 
     @cached_property
     def _algorithms(self) -> tuple[Iterable[Graph], float]:
-        return alternatives(self._lowered, blocked_channels() or 0) if self._may_have_alternatives else ((), 1.0)
-
-    @property
-    def _may_have_alternatives(self) -> bool:
-        """Whether it is a convolution with more than one tap, in blocks of this machine."""
-        x, filter = self.formats.get(X), self.op.inputs[1] if len(self.op.inputs) > 1 else None
-        if self.op.op_type != "Conv" or x is None or filter is None or filter.shape is None:
-            return False
-        is_blocked = x.block(_CHANNELS) > 1 and x.block(_CHANNELS) == blocked_channels()
-        return is_blocked and any(extent != 1 for extent in filter.shape[2:])
+        op, block = self.op, blocked_channels()
+        storage = op.signature[X] if op.op_type == "Conv" and op.signature is not None else None
+        filter = op.inputs[1] if storage is not None and storage.format.block(_CHANNELS) == block else None
+        is_pointwise = filter is None or all(extent == 1 for extent in filter.dims[2:])
+        return alternatives(self._lowered, block) if block and not is_pointwise else ((), 1.0)
 
     def serialized(self) -> bytes:
         """The ONNX model."""
         return LoweredGraph(self._lowered).serialized()
+
+
+def _operand(value: Value, name: str, format: Format | None) -> Value:
+    data = value.data
+    if data is not None and not _keeps_elements(value):
+        data = RandomConstant(tuple(map(int, value.dims)))
+    return Value(name, value.type, storage=None if format is None else Storage(format), data=data)
 
 
 def _remove_interface_reshapes(graph: Graph) -> None:
@@ -249,5 +227,4 @@ def _is_timed(value: Value) -> bool:
 
 def _keeps_elements(value: Value) -> bool:
     """Whether the time of a kernel may depend on the elements of a constant: axes, sizes, bounds."""
-    assert isinstance(value.type, TensorType) and value.shape is not None
-    return value.dtype is not DType.FLOAT32 or prod(map(int, value.shape)) <= _KEPT
+    return value.dtype is not DType.FLOAT32 or prod(map(int, value.dims)) <= _KEPT

@@ -33,7 +33,7 @@ def families() -> list[LoweredKernel]:
     """The smallest kernel of every op type of calibration in each of its formats."""
     first: dict[str, LoweredKernel] = {}
     for kernel in sorted(calibrated_kernels(), key=nbytes):
-        first.setdefault(f"{kernel.op.kind} {kernel.signature}", kernel)
+        first.setdefault(f"{kernel.op.kind} {kernel.op.signature}", kernel)
     return list(first.values())
 
 

@@ -284,7 +284,8 @@ class Refined:
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
-        self.prices.append(model.kernel_seconds(self.product.op, self.product.signature))
+        assert self.product.op.signature is not None
+        self.prices.append(model.kernel_seconds(self.product.op, self.product.op.signature))
         return plan(self.graph, model)
 
 
