@@ -40,10 +40,7 @@ def test_the_first_time_of_a_kernel_counts(tmp_path: Path) -> None:
 def test_damaged_lines_of_a_store_are_ignored(tmp_path: Path) -> None:
     KernelStore(MACHINE, tmp_path).add({"Conv a": 1e-3})
     (path,) = tmp_path.iterdir()
-    path.write_text(
-        path.read_text()
-        + '[1]\n{"kernel": 3, "seconds": 1, "cost": 0}\n{"kernel": "b", "seconds": NaN, "cost": 0}\n{"kernel": "c"'
-    )
+    path.write_text(path.read_text() + '[1]\n{"b": 1}\n[3, 1, 0]\n["b", NaN, 0]\n["b", -1, 0]\n["b", 1, null]\n["c"')
     store = KernelStore(MACHINE, tmp_path)
     assert store.get("Conv a") == (1e-3, 0.0) and store.get("b") is None
 
