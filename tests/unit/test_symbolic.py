@@ -8,7 +8,6 @@ import control_flow_models
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 from onnx import parser
 
@@ -31,6 +30,7 @@ from layoutopt.ops.shape_functions import (
     shapes,
     shapes_of,
 )
+from layoutopt.runtime.session import inference_session
 from layoutopt.sample_inputs.dimensions import Dimensions, plausible_sizes
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18]>'
@@ -71,10 +71,7 @@ def wrong_facts(model: onnx.ModelProto, graph: Graph, sizes: Mapping[str, int]) 
     del everything.graph.output[:]
     named = (name for node in model.graph.node for name in node.output if name)
     everything.graph.output.extend(onnx.ValueInfoProto(name=name) for name in named)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(everything.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = inference_session(everything.SerializeToString(), is_optimised=False)
     feed = {
         value.name: np.ones([Extent.of(dim).at(sizes) or 1 for dim in value.shape or ()], np.float32)
         for value in graph.inputs
