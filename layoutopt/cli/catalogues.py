@@ -17,7 +17,7 @@ import numpy as np
 from layoutopt.cli.commands import Kind
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given
-from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.cost_models import RooflineModel, find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.cost_models.registry import EXTENSIONS, TEMPLATE, find_target
@@ -52,7 +52,7 @@ def list_(given: Given, kind: Kind, name: str | None) -> None:
     """
     if kind is not Kind.OPS and name is not None:
         raise UsageError("is for operators", where=name, hint="write layoutopt list ops NAME")
-    record = JsonRecord(f"list {kind.value}", given)
+    record = OutputFiles(f"list {kind.value}", given)
     others = {Kind.RUNTIMES: _runtimes, Kind.PASSES: _passes, Kind.DIALECTS: _dialects}
     data, documents = others[kind]() if kind in others else _operators(name)
     record.show(data, *documents)
@@ -131,7 +131,7 @@ def formats(given: Given, name: str | None) -> None:
     shape = _parsed_shape(given.shape) if given.shape is not None else None
     if name is None and (given.shape or given.dtype):
         raise UsageError("no format", where="--shape" if given.shape else "--dtype", hint="name a format too")
-    record = JsonRecord("formats", given)
+    record = OutputFiles("formats", given)
     data, documents = _formats(given.system) if name is None else _one_format(name, shape, given.dtype)
     record.show(data, *documents)
 
@@ -236,7 +236,7 @@ def targets(given: Given, name: str | None) -> None:
         )
         return
     reads = [Path(name)] if name is not None and name.endswith(".toml") else []
-    record = JsonRecord("targets", given, reads=reads)
+    record = OutputFiles("targets", given, reads=reads)
     data, documents = _targets() if name is None else _one_target(name)
     record.show(data, *documents)
 

@@ -15,7 +15,7 @@ from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageErro
 from layoutopt.cli.model_files import find_models
 from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import STDIO, JsonRecord
+from layoutopt.cli.output_files import STDIO, OutputFiles
 from layoutopt.cli.rendering.results import gates_document
 from layoutopt.cli.rendering.terminal import documents_text, json_text, show_text
 from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
@@ -56,7 +56,7 @@ def ci(given: Given, models: Sequence[Path]) -> int:
     budgets = [given.budgets(file) for file in files]
     read = [*files, *([path] if path is not None and not is_updated else [])]
     reads = [each for one in settings.values() for each in one.reads]
-    record = JsonRecord("ci", given, *models, others=read, reads=[*read, *reads])
+    record = OutputFiles("ci", given, *models, results=read, reads=[*read, *reads])
     record.add("--junit", given.junit, FileKind.JUNIT, lambda: import_module(_JUNIT).junit(report))
     if given.junit is not None:
         import_module(_JUNIT)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from layoutopt import explanation, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.results import OpChange, explanation_documents, planned_document, price_lines
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
@@ -85,7 +85,7 @@ def inspect(given: Given, model: Path) -> None:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
     """
     settings, folder = given.settings(model), given.dump_ir
-    record = JsonRecord("inspect", given, model, reads=settings.reads)
+    record = OutputFiles("inspect", given, model, reads=settings.reads)
     record.add("--html", given.html, FileKind.PAGE, lambda: page_text(result, before, model, settings, is_plan=True))
     stamped = None if given.is_set("target", model) else _stamped(model)
     if stamped is None:
@@ -129,7 +129,7 @@ def explain(given: Given, model: Path, item: str | None, calibrate: bool) -> Non
         LayoutoptError: as for `layoutopt.explain`.
     """
     settings = given.settings(model)
-    record = JsonRecord("explain", given, model, reads=settings.reads)
+    record = OutputFiles("explain", given, model, reads=settings.reads)
     arguments = settings.arguments(PlanOptions)
     with ProgressLine() as progress:
         found = explanation.explain(

@@ -15,7 +15,7 @@ from layoutopt.certificate.checker.model import read
 from layoutopt.certificate.producer import measure
 from layoutopt.cli.exit_codes import NotVerifiedError
 from layoutopt.cli.options import Given, parse_dims
-from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.errors import CertificateError, VerificationError
@@ -41,7 +41,7 @@ def verify(given: Given, original: Path, rewritten: Path) -> None:
     """
     settings, files = given.settings(original), (original, rewritten)
     arrays = [read_inputs(path) for path in settings.inputs]
-    record = JsonRecord("verify", given, *files, reads=settings.reads)
+    record = OutputFiles("verify", given, *files, reads=settings.reads)
     with kernel_libraries(settings.custom_ops), ProgressLine() as progress:
         progress("reading")
         models = [onnx_io.read(path, strict=settings.strict) for path in files]
@@ -113,7 +113,7 @@ def certify(given: Given, original: Path, result: Path, certificate: Path) -> No
     Raises:
         CertificateError: it is refused, or cannot be read.
     """
-    record = JsonRecord("certify", given, original, result, certificate)
+    record = OutputFiles("certify", given, original, result, certificate)
     first, second = read(original), read(result)
     try:
         text = certificate.read_text(encoding="utf-8")

@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from rich.text import Text
 
 from layoutopt.batch.task import Outcome
-from layoutopt.cli.rendering.terminal import (
-    Document,
-    documents_text,
-    fact_text,
-    line,
-    show,
-    show_text,
-    table,
-    value_text,
-)
+from layoutopt.cli.rendering.terminal import Document, documents_text, fact_text, line, rendered, table, value_text
 from layoutopt.files import path_text
 from layoutopt.gates.report import GateReport
 from layoutopt.onnx_io.writer import WrittenFiles
@@ -37,8 +28,8 @@ _OMITTED_FORMATS = ("C", "scalar", None)  # formats that are not printed
 # --- optimize ----------------------------------------------------------------------------------------------
 
 
-def print_summary(report: Report, written: WrittenFiles | None, names: str, *, is_verbose: bool = False) -> None:
-    """Print the verdict and the files; if `is_verbose`, all facts, the time of every pass, and the notes.
+def summary(report: Report, written: WrittenFiles | None, names: str, *, is_verbose: bool = False) -> str:
+    """The verdict and the files; if `is_verbose`, all facts, the time of every pass, and the notes.
 
     Args:
         report: the report.
@@ -55,24 +46,23 @@ def print_summary(report: Report, written: WrittenFiles | None, names: str, *, i
             "passes": [*(each.model_dump() for each in report.passes), {"name": "outside", "seconds": max(rest, 0.0)}],
             "notes": [each.model_dump() for each in report.notes],
         }
-        document = Document(title=report.model, aside=_aside(report), facts=report.facts, record=record)
-        show_text(documents_text(document))
-        return
+        return documents_text(Document(title=report.model, aside=_aside(report), facts=report.facts, record=record))
     parts = [fact_text(each, " ({})") for each in report.facts if each.level == "verdict"]
-    show(Text("  ").join([line((names or f"{report.model} (no model is written)", "bold")), *parts]))
+    lines = [Text("  ").join([line((names or f"{report.model} (no model is written)", "bold")), *parts])]
     if report.plan is not None:
         hint = "" if report.model == "stdin" else f"; layoutopt explain {report.model} shows why conversions remain"
-        show(line((f"-v shows all facts{hint}", "dim")))
+        lines.append(line((f"-v shows all facts{hint}", "dim")))
     if unused:
-        show(line((f"unused: {unused}", "yellow"), ("  no longer used by a model in the folder", "dim")))
+        lines.append(line((f"unused: {unused}", "yellow"), ("  no longer used by a model in the folder", "dim")))
+    return rendered(*lines)
 
 
 def _aside(found: "Report | Explanation") -> str:
     return f"{found.target}, runtime {found.runtime}, dialect {found.dialect}"
 
 
-def print_table(outcomes: Sequence[Outcome]) -> None:
-    """Print one row per model, and the numbers of models that were rewritten, left unchanged and failed."""
+def batch_text(outcomes: Sequence[Outcome]) -> str:
+    """One row per model, and the numbers of models that were rewritten, left unchanged and failed."""
     rows = []
     for each in outcomes:
         facts = {fact.label: fact.value for fact in reversed(each.report.facts)} if each.report is not None else {}
@@ -84,7 +74,7 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
     counts = f"{len(rows)} models: {changed} rewritten, {len(rows) - changed - failed} unchanged"
     counts += f", {failed} failed" if failed else ""
     cached = sum(each.is_cached for each in outcomes)
-    show(table(rows), line((f"{counts}; {cached} from the cache" if cached else counts, "")))
+    return rendered(table(rows), line((f"{counts}; {cached} from the cache" if cached else counts, "")))
 
 
 # --- inspect -----------------------------------------------------------------------------------------------

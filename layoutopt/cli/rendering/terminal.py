@@ -161,13 +161,8 @@ def console(stream: TextIO, file: TextIO | None = None) -> Console:
     )
 
 
-def show(*parts: RenderableType) -> None:
-    """Print on stdout, without trailing blanks."""
-    show_text(rendered(*parts))
-
-
 def rendered(*parts: RenderableType) -> str:
-    """The lines that `show` prints."""
+    """The lines of some parts in the colours and the width of stdout, without trailing blanks."""
     page = StringIO()
     printer = console(sys.stdout, page)
     for part in parts:
@@ -185,12 +180,12 @@ def show_text(content: str) -> None:
         sys.stdout.write(content)
         sys.stdout.flush()
     except OSError as error:  # typer handles some of these errors differently
-        raise stdout_error(error) from error
+        raise stdout_error(error, "redirect it elsewhere; all files are written") from error
 
 
-def stdout_error(error: OSError) -> StdoutError:
+def stdout_error(error: OSError, hint: str = "redirect it elsewhere") -> StdoutError:
     """The error of stdout that cannot be written."""
-    return StdoutError((error.strerror or str(error)).lower(), where="stdout", hint="redirect it elsewhere")
+    return StdoutError((error.strerror or str(error)).lower(), where="stdout", hint=hint)
 
 
 def line(*spans: tuple[str, str]) -> Text:
