@@ -60,12 +60,11 @@ def _kind(name: str) -> Any:
 
 
 def _assignments(name: str) -> Any:
-    def check(values: list[str]) -> list[str]:
+    def check(values: list[str]) -> list[tuple[str, Any]]:
         try:
-            PARSERS[name](values)
+            return [PARSERS[name](each) for each in values]
         except UsageError as error:
             raise ValueError(f"{error.what}; {error.hint}") from error
-        return values
 
     return check
 
@@ -153,7 +152,7 @@ class Config:
 
 def _values(table: Table) -> dict[str, Any]:
     """The values of a table that the file contains, by name; without the inner tables."""
-    return table.model_dump(exclude_unset=True, exclude={"budgets", "models"})
+    return {name: getattr(table, name) for name in table.model_fields_set - {"budgets", "models"}}
 
 
 # --- the files ---------------------------------------------------------------------------------------------

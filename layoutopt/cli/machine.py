@@ -10,7 +10,7 @@ from layoutopt.bench.benchmark import bench as run_benchmark
 from layoutopt.calibrate import calibrate as run_calibration
 from layoutopt.cli.commands import Runtime
 from layoutopt.cli.exit_codes import IncompatibleError, UsageError
-from layoutopt.cli.options import Given, parse_dims
+from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.stderr import ProgressLine
 from layoutopt.cli.rendering.terminal import Document
@@ -52,8 +52,8 @@ def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | Non
         UsageError: a dimension or an input is wrong.
     """
     settings = given.settings(models[0])
-    dims = {name: low for name, (low, high) in parse_dims(settings.dim).items() if low == high}
-    if wrong := parse_dims(given.dim).keys() - dims.keys():
+    dims = {name: low for name, (low, high) in settings.dim.items() if low == high}
+    if wrong := dict(given.dim).keys() - dims.keys():
         raise UsageError("is a range", where=f"--dim {min(wrong)}", hint="give one size, as in batch=1")
     arrays = {name: array for path in given.inputs for name, array in read_inputs(path).items()}
     record = OutputFiles("bench", given, *models, reads=settings.reads)

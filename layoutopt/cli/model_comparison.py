@@ -14,7 +14,7 @@ from layoutopt.certificate.checker.lemmas import BY_NAME
 from layoutopt.certificate.checker.model import read
 from layoutopt.certificate.producer import measure
 from layoutopt.cli.exit_codes import NotVerifiedError
-from layoutopt.cli.options import Given, parse_dims
+from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
@@ -46,7 +46,7 @@ def verify(given: Given, original: Path, rewritten: Path) -> None:
         progress("reading")
         models = [onnx_io.read(path, strict=settings.strict) for path in files]
         graphs = [inference.lift(each, strict=settings.strict) for each in models]  # invalid ones may crash onnxruntime
-        samples, _ = prepare_inputs(original, graphs[0], parse_dims(settings.dim), arrays)
+        samples, _ = prepare_inputs(original, graphs[0], settings.dim, arrays)
         pins = recorded_pins(models[1].metadata_props, graphs[0])
         progress("verifying")
         verdict = verify_files(original, rewritten, Request(pins, (), samples), graphs)
