@@ -64,7 +64,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "tolerance": (2, "--tolerance", "verify model.onnx model.onnx --tolerance nan"),
     "shape": (2, "not a shape", "formats NHWC --shape 1,b"),
     "shape without a format": (2, "name a format", "formats --shape 1,2"),
-    "system": (2, "there are", "formats --system windows"),
+    "system": (2, "no such system", "formats --system windows"),
 }
 
 

@@ -82,7 +82,8 @@ def _parts(document: Document) -> Iterable[RenderableType]:
             grid.add_row("" if number else _label(key), _cell(key, each))
     yield Padding(grid, (0, 0, 0, 2), expand=False)
     for key, rows in tables.items():
-        yield from (Text(), Text(f"  {_label(key)}", "bold"), Padding(table(rows), (0, 0, 0, 4), expand=False))
+        yield from (Text(), *([Text(f"  {_label(key)}", "bold")] if key else []))
+        yield Padding(table(rows), (0, 0, 0, 4), expand=False)
     if document.note:
         yield from (Text(), Text(document.note, "dim"))
 
