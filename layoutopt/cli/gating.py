@@ -143,10 +143,10 @@ def _require_one_target(settings: Mapping[Path, Settings]) -> None:
     Raises:
         UsageError: two models have different targets, runtimes or dialects.
     """
-    first, *others = settings
-    chosen = {path: (each.target, each.runtime, each.dialect) for path, each in settings.items()}
-    if (other := next((path for path in others if chosen[path] != chosen[first]), None)) is not None:
-        what = f"is configured for another target, runtime or dialect than {first}"
+    chosen = {(each.target, each.runtime, each.dialect): path for path, each in settings.items()}
+    if len(chosen) > 1:
+        one, other, *_ = chosen.values()
+        what = f"is configured for another target, runtime or dialect than {one}"
         raise UsageError(what, where=str(other), hint="check the models of each target in a call of their own")
 
 

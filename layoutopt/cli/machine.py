@@ -14,7 +14,6 @@ from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.stderr import ProgressLine
 from layoutopt.cli.rendering.terminal import Document
-from layoutopt.errors import DimensionError, InputError
 from layoutopt.files import FileKind, path_text
 from layoutopt.report.compatibility import check_model
 from layoutopt.runtime.custom_ops import kernel_libraries
@@ -49,7 +48,8 @@ def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | Non
     """Time models against each other.
 
     Raises:
-        UsageError: a dimension or an input is wrong.
+        UsageError: a dimension has a range.
+        DimensionError, InputError: there is no such dimension, or an input is wrong.
     """
     settings = given.settings(models[0])
     dims = {name: low for name, (low, high) in settings.dim.items() if low == high}
@@ -58,20 +58,16 @@ def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | Non
     arrays = {name: array for path in given.inputs for name, array in read_inputs(path).items()}
     record = OutputFiles("bench", given, *models, reads=settings.reads)
     with kernel_libraries(given.custom_ops), ProgressLine(is_silent=given.quiet) as progress:
-        try:
-            report = run_benchmark(
-                models,
-                threads=settings.threads,
-                seconds=given.seconds,
-                seed=given.seed,
-                dims=dims,
-                inputs=arrays,
-                runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
-                progress=progress,
-            )
-        except (DimensionError, InputError) as error:
-            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {given.inputs[0]}:"
-            raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
+        report = run_benchmark(
+            models,
+            threads=settings.threads,
+            seconds=given.seconds,
+            seed=given.seed,
+            dims=dims,
+            inputs=arrays,
+            runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+            progress=progress,
+        )
     record.show(report, _bench_document(report))
 
 

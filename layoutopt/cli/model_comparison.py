@@ -97,12 +97,11 @@ def recorded_pins(metadata: Mapping[str, str], original: Graph) -> dict[str, For
     """
     try:
         stamp = json.loads(metadata.get(KEY, "{}"))
-        letters, values = stamp.get("pin_axes", {}), {name: original.find(name) for name in stamp.get("pins", {})}
-        dtypes = {name: None if value is None or value.dtype is None else value.dtype for name, value in values.items()}
-        return {
-            name: lookup(str(stamp["pins"][name]), dtype and dtype.label, letters.get(name))
-            for name, dtype in dtypes.items()
-        }
+        found: dict[str, Format] = {}
+        for name, text in stamp.get("pins", {}).items():
+            dtype = getattr(original.find(name), "dtype", None)
+            found[name] = lookup(str(text), dtype and dtype.label, stamp.get("pin_axes", {}).get(name))
+        return found
     except (ValueError, AttributeError):  # the metadata entry was edited, or another tool wrote it
         return {}
 

@@ -14,7 +14,7 @@ from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.inspection import original_graph, page_text
 from layoutopt.cli.model_files import Placement, is_several, place, with_output
 from layoutopt.cli.options import Given
-from layoutopt.cli.output_files import STDIO, OutputFiles, print_model, read_stdin, weights_path
+from layoutopt.cli.output_files import STDIO, OutputFiles, print_model, read_stdin
 from layoutopt.cli.rendering.results import batch_text, summary
 from layoutopt.cli.rendering.stderr import ProgressLine, warn, warn_of_repairs
 from layoutopt.cli.rendering.terminal import show_text
@@ -83,11 +83,11 @@ def _optimize_one(placed: Placement, given: Given) -> None:
         for folder in folders:
             create_folder(folder)
         record = OutputFiles("optimize", given, *sources, output=output, results=results, reads=settings.reads)
-        if output is not None and external_data is not None:
-            where = f"--external-data {external_data}"
-            record.take(where, weights_path(output, external_data), "the external data")
         if output is not None:
             check_output(output, external_data, record.overwrite)
+        if output is not None and external_data is not None:
+            where = f"--external-data {external_data}"
+            record.take(where, output.with_name(external_data), "the external data")
         tested = {"allow_tested": settings.allow_tested}
         record.add("--html", settings.html, FileKind.PAGE, lambda: page_text(result, page, model, settings))
         record.add(

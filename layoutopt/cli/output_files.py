@@ -152,18 +152,6 @@ class OutputFiles:
 # --- models ------------------------------------------------------------------------------------------------
 
 
-def weights_path(model: Path, name: str) -> Path:
-    """The path of the weights file with this name, in the folder of the model.
-
-    Raises:
-        UsageError: the name contains a folder, is empty or is that of the model.
-    """
-    if name in ("", ".", "..") or Path(name).name != name or name == model.name:
-        hint = f"name another file next to {model}, without a folder"
-        raise UsageError("not a name for a weights file", where=f"--external-data {name}", hint=hint)
-    return model.with_name(name)
-
-
 def read_stdin() -> bytes:
     """The bytes of the model on stdin.
 

@@ -49,7 +49,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "no default output": (8, "is not a model that layoutopt wrote", "optimize other.onnx"),
     "report is the model": (2, "that is a model", "optimize model.onnx --json=model.onnx"),
     "report is the output": (2, "that is another file", "optimize model.onnx -o out.onnx --json=./out.onnx"),
-    "external data elsewhere": (2, "not a name", "optimize model.onnx -o out.onnx --external-data a/b"),
+    "external data elsewhere": (8, "not a file name", "optimize model.onnx -o out.onnx --external-data a/b"),
     "not a pin": (2, "NAME=FORMAT", "optimize model.onnx -o out.onnx --pin NHWC"),
     "not a dimension": (2, "NAME=LOW:HIGH", "optimize model.onnx -o out.onnx --dim batch"),
     "no range": (2, "NAME=LOW:HIGH", "optimize model.onnx -o out.onnx --dim n=4:2"),

@@ -7,7 +7,8 @@ import onnx
 import pytest
 from command_line import Cli, assert_one_line, convolutions, relu
 
-from layoutopt.cli.config import BudgetTable, ConfigTable, ModelTable, find_config, keys, line_of, load_config
+from layoutopt.cli.config import BudgetTable, ConfigTable, ModelTable, find_config, keys, load_config
+from layoutopt.cost_models.target_files import line_of
 from layoutopt.driver.options import Options, declared, key_of
 
 WHOLE = """\

@@ -1,6 +1,6 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rich.text import Text
@@ -86,8 +86,7 @@ def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool
     facts = [Fact(label="result", value=verdict, tone="good" if report.changed else "plain")]
     facts += [each for each in report.facts if each.label not in _NOT_OF_PLANS]
     casts = sorted(report.casts, key=lambda each: -each.seconds)
-    keys = ("tensor", "bytes", "seconds", "reason")
-    conversions = [{key: getattr(each, key) for key in keys} for each in casts]
+    conversions = [each.model_dump(include={"tensor", "bytes", "seconds", "reason"}) for each in casts]
     record = {
         "ops": _ops(changes, show_all),
         "layout conversions": conversions if show_all else conversions[:_MAX_ROWS],
@@ -99,25 +98,37 @@ def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool
 
 def _ops(changes: Sequence[OpChange], show_all: bool) -> list[dict[str, Any]]:
     """One row per op, or one row for all ops of one type with the same formats and note, the most expensive first."""
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    rows = []
     for each in changes:
         before, after = each["before"], each["after"]
         op = before or after
         assert op is not None
-        texts = {
-            "op": op.kind,
-            "name": op.name if show_all else "",
-            "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
-            "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
-            "note": _note(before, after),
-        }
-        row = rows.setdefault(tuple(texts.values()), {"ops": 0, **texts, "before_seconds": 0.0, "after_seconds": 0.0})
-        row["ops"] += 1
-        row["before_seconds"] += before.seconds if before is not None else 0.0
-        row["after_seconds"] += after.seconds if after is not None else 0.0
+        rows.append(
+            {
+                "ops": 1,
+                "op": op.kind,
+                "name": op.name if show_all else "",
+                "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
+                "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
+                "note": _note(before, after),
+                "before_seconds": before.seconds if before is not None else 0.0,
+                "after_seconds": after.seconds if after is not None else 0.0,
+            }
+        )
+    found = merged(rows)
     if show_all:
-        return list(rows.values())
-    return sorted(rows.values(), key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
+        return found
+    return sorted(found, key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
+
+
+def merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for all rows that differ in their numbers alone, with the sums of these."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
+        key = str([each for each in row.items() if each[0] not in numbers])
+        found[key] = row | {name: found.get(key, {}).get(name, 0) + value for name, value in numbers.items()}
+    return list(found.values())
 
 
 def _note(before: OpReport | None, after: OpReport | None) -> str:
