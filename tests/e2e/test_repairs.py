@@ -327,6 +327,11 @@ def test_a_number_in_place_of_a_symbolic_dimension_is_wrong() -> None:
     assert graph.outputs[0].shape == as_shape(("N", 3))
 
 
+def test_a_number_for_an_extent_of_data_is_possible() -> None:
+    body = "g (float[2,3] x) => (int64[2,8] y) { n = NonZero(x) a = Concat<axis = 1>(n, n) y = Neg(a) }"
+    assert lift(from_message(parse(body, HEADER))).repairs == []
+
+
 def test_bodies_are_repaired_too() -> None:
     model = parse(
         "g (float[2,3] x, bool c) => (float[2,3] y) { [cond] y = If (c) "
