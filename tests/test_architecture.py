@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import onnx.defs
+import onnx
 import pytest
 
 import layoutopt

@@ -9,8 +9,6 @@ from math import prod
 
 import numpy as np
 import onnx
-import onnx.helper
-import onnx.numpy_helper
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
-import onnx.parser
 import pytest
 from parsed_models import text_model
 

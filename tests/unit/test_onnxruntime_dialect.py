@@ -8,7 +8,6 @@ from math import floor
 
 import numpy as np
 import onnx
-import onnx.parser
 import onnxruntime
 import pytest
 from parsed_models import text_model

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-import onnx.parser
 import onnx_ir
 import pytest
 from onnx import numpy_helper

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx.parser
 import pytest
 from parsed_models import text_model
 
