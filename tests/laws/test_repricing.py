@@ -93,7 +93,7 @@ def test_a_removed_requirement_saves_what_the_cheapest_choice_without_it_saves()
         tensor = int(case.rng().choice([number for number, _ in problem.ops[op][0].operand_states]))
         edit = ProblemEdit(free_reads=frozenset({(op, tensor)}))
         others = Problem([*problem.ops], problem.tensors)
-        others.ops[op] = [_without_read(option, tensor) for option in problem.ops[op]]
+        others.ops[op] = [_without(option, "operand_states", tensor) for option in problem.ops[op]]
         best = min(paid(others, choice) for choice in case.prices)
         agrees(case, edit, best)
         saved += best < case.best * (1 - 1e-3)
@@ -122,7 +122,7 @@ def test_a_tensor_produced_in_every_state_needs_no_cast() -> None:
         free = Tensor(dict.fromkeys(tensor.casts), [], 0)  # every pair without a cast
         states = {state for pair in tensor.casts for state in pair} | set(tensor.required_states)
         free.casts.update({(0, state): None for state in states})
-        ops = [[_without_result(option, number) for option in options] for options in problem.ops]
+        ops = [[_without(option, "result_states", number) for option in options] for options in problem.ops]
         others = Problem(ops, [free if each is tensor else each for each in problem.tensors])
         best = min(paid(others, choice) for choice in case.prices)
         agrees(case, ProblemEdit(free_results=frozenset({number})), best)
@@ -139,7 +139,12 @@ def test_a_choice_of_one_price_is_set_back_where_that_costs_nothing_and_the_edit
         edits = [ProblemEdit(allowed_options={op: frozenset({option})}) for option in range(len(problem.ops[op]))]
         edits += [ProblemEdit(forbidden_casts=frozenset({cast})) for cast in _casts(problem, given)]
         for edit in edits:
-            permitted = {choice: price for choice, price in prices.items() if _meets(problem, choice, edit)}
+            permitted = {
+                choice: price
+                for choice, price in prices.items()
+                if all(choice[op] in options for op, options in edit.allowed_options.items())
+                and edit.forbidden_casts.isdisjoint(_casts(problem, choice))
+            }
             best = min(permitted.values(), default=inf)
             for choice in (choice for choice, price in permitted.items() if isfinite(price) and price == best):
                 found = repricer.nearest(Repriced(0.0, 0.0, choice), edit)
@@ -147,11 +152,6 @@ def test_a_choice_of_one_price_is_set_back_where_that_costs_nothing_and_the_edit
                 assert permitted[found] == best and after <= before, case.seed
                 nearer += after < before
     assert nearer > 5
-
-
-def _meets(problem: Problem, choice: tuple[int, ...], edit: ProblemEdit) -> bool:
-    has_options = all(choice[op] in options for op, options in edit.allowed_options.items())
-    return has_options and edit.forbidden_casts.isdisjoint(_casts(problem, choice))
 
 
 def _with_ties(problem: Problem) -> Problem:
@@ -163,14 +163,9 @@ def _with_ties(problem: Problem) -> Problem:
     return Problem(ops, tensors)
 
 
-def _without_read(option: Option, tensor: int) -> Option:
-    operands = tuple(each for each in option.operand_states if each[0] != tensor)
-    return Option(option.price, option.result_states, operands)
-
-
-def _without_result(option: Option, tensor: int) -> Option:
-    results = tuple(each for each in option.result_states if each[0] != tensor)
-    return Option(option.price, results, option.operand_states)
+def _without(option: Option, side: str, tensor: int) -> Option:
+    """The option without the states of a tensor among its operands or its results."""
+    return replace(option, **{side: tuple(each for each in getattr(option, side) if each[0] != tensor)})
 
 
 def _casts(problem: Problem, choice: tuple[int, ...]) -> list[tuple[int, int]]:
