@@ -26,14 +26,6 @@ from layoutopt.cost_models import load_target
 from layoutopt.cost_models.epilogues import EpilogueRule, find_epilogues
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.driver import prices
-from layoutopt.driver.prices import (
-    VARIABLE,
-    check_bound,
-    gain_at_target_prices,
-    gain_at_timed_prices,
-    reason_of_loss,
-    within_growth,
-)
 from layoutopt.errors import ArgumentError, InvariantError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
@@ -152,7 +144,7 @@ def refined_plan(*, has_original: bool) -> RefinedPlan:
 
 
 def test_the_baseline_at_measured_prices_is_the_optimised_original() -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
+    gain = prices.gain_at_timed_prices(refined_plan(has_original=True))
     assert gain.baseline == "optimised"
     assert (gain.seconds_before, gain.seconds_after, gain.algorithms) == (100, 85, 1)
 
@@ -175,23 +167,23 @@ def declined(source: str, seconds: float) -> GrowthRequest:
 def test_constants_that_the_file_size_does_not_permit_gain_nothing(
     requests: list[GrowthRequest], changes: dict[str, float]
 ) -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
-    found = within_growth(gain, requests)
-    assert found is not None and within_growth(None, requests) is None
+    gain = prices.gain_at_timed_prices(refined_plan(has_original=True))
+    found = prices.within_growth(gain, requests)
+    assert found is not None and prices.within_growth(None, requests) is None
     assert {name: getattr(found, name) for name in changes} == changes
     assert (found == gain) is (not changes)
-    assert bool(reason_of_loss(found, requests)) is (found.seconds_after > found.seconds_before)
+    assert bool(prices.reason_of_loss(found, requests)) is (found.seconds_after > found.seconds_before)
 
 
 @pytest.mark.parametrize(("bound", "is_wrong"), [(0.0, False), (85.0, False), (85.5, True), (95.0, True)])
 def test_a_lower_bound_above_the_plan_is_a_fault(bound: float, is_wrong: bool) -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
+    gain = prices.gain_at_timed_prices(refined_plan(has_original=True))
     plan = replace(refined_plan(has_original=True).plan, lower_bound=bound)
     cheaper = gain.model_copy(update={"seconds_after": 80.0})
     with pytest.raises(InvariantError, match="lower bound") if is_wrong else nullcontext():
-        check_bound(plan, gain)
+        prices.check_bound(plan, gain)
     with pytest.raises(InvariantError, match="lower bound") if bound else nullcontext():
-        check_bound(plan, cheaper)
+        prices.check_bound(plan, cheaper)
 
 
 def test_a_plan_that_is_estimated_to_be_slower_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +200,7 @@ def test_a_plan_that_is_estimated_to_be_slower_is_no_candidate(monkeypatch: pyte
 
 def gain_at_target_prices_of(*arguments: Any, factor: float, **options: Any) -> GainReport:
     """The gain of a plan that is slower than the original by a factor."""
-    found = gain_at_target_prices(*arguments, **options)
+    found = prices.gain_at_target_prices(*arguments, **options)
     assert found is not None
     before = found.seconds_after / factor
     return found.model_copy(update={"seconds_before": before})
@@ -387,7 +379,7 @@ def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own, with measuring on."""
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(prices.VARIABLE)
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
     return tmp_path
 
