@@ -129,7 +129,7 @@ def used_kernels(seconds: float) -> list[UsedKernel]:
     return [UsedKernel(seconds, 1.0, [])]
 
 
-def refined_plan(*, has_original: bool) -> RefinedPlan:
+def refined_plan() -> RefinedPlan:
     """A plan of 85 instead of 100 seconds, one of them saved by other algorithms."""
     plan = Plan({}, 85, 100, 85, 0.0, True)
     return RefinedPlan(
@@ -137,14 +137,14 @@ def refined_plan(*, has_original: bool) -> RefinedPlan:
         plan,
         kernels=used_kernels(85),
         kernels_with_default_algorithms=used_kernels(86),
-        original_kernels=used_kernels(100) if has_original else [],
+        original_kernels=used_kernels(100),
         folded_kernels=used_kernels(92),
         seconds=0.0,
     )
 
 
 def test_the_baseline_at_measured_prices_is_the_optimised_original() -> None:
-    gain = prices.gain_at_timed_prices(refined_plan(has_original=True))
+    gain = prices.gain_at_timed_prices(refined_plan())
     assert gain.baseline == "optimised"
     assert (gain.seconds_before, gain.seconds_after, gain.algorithms) == (100, 85, 1)
 
@@ -167,7 +167,7 @@ def declined(source: str, seconds: float) -> GrowthRequest:
 def test_constants_that_the_file_size_does_not_permit_gain_nothing(
     requests: list[GrowthRequest], changes: dict[str, float]
 ) -> None:
-    gain = prices.gain_at_timed_prices(refined_plan(has_original=True))
+    gain = prices.gain_at_timed_prices(refined_plan())
     found = prices.within_growth(gain, requests)
     assert found is not None and prices.within_growth(None, requests) is None
     assert {name: getattr(found, name) for name in changes} == changes
@@ -177,8 +177,8 @@ def test_constants_that_the_file_size_does_not_permit_gain_nothing(
 
 @pytest.mark.parametrize(("bound", "is_wrong"), [(0.0, False), (85.0, False), (85.5, True), (95.0, True)])
 def test_a_lower_bound_above_the_plan_is_a_fault(bound: float, is_wrong: bool) -> None:
-    gain = prices.gain_at_timed_prices(refined_plan(has_original=True))
-    plan = replace(refined_plan(has_original=True).plan, lower_bound=bound)
+    gain = prices.gain_at_timed_prices(refined_plan())
+    plan = replace(refined_plan().plan, lower_bound=bound)
     cheaper = gain.model_copy(update={"seconds_after": 80.0})
     with pytest.raises(InvariantError, match="lower bound") if is_wrong else nullcontext():
         prices.check_bound(plan, gain)
