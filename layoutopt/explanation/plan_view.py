@@ -123,12 +123,8 @@ class PlanView:
 
     def produced(self, tensor: int, choice: Sequence[int] | None = None) -> int:
         """The state in which a tensor is produced, under the choice of the plan by default."""
-        if tensor not in self.writers:
-            source = self.problem.tensors[tensor].source_state
-            assert source is not None
-            return source
-        op = self.writers[tensor]
-        return dict(self.option(op, choice).result_states)[tensor]
+        source = self.problem.tensors[tensor].source_state
+        return dict(self.option(self.writers[tensor], choice).result_states)[tensor] if source is None else source
 
     def required(self, tensor: int, choice: Sequence[int] | None = None) -> list[tuple[int, int]]:
         """The readers of a tensor and the state that each requires; several for an op that reads it more than once."""
@@ -172,10 +168,6 @@ class PlanView:
         )
         return next((set(tensors) for _, tensors in connected(tensors_of) if tensor in tensors), {tensor})
 
-    def keys_of(self, option: Option) -> tuple[Key, ...]:
-        """The keys of the operands and results of an option: equal for options that differ in padding alone."""
-        return tuple(self.key(tensor, state) for tensor, state in (*option.operand_states, *option.result_states))
-
     def _view_rule(self, op: int) -> View | None:
         rule = rule_of(self.units[op])
         return rule if isinstance(rule, View) and len(self.problem.ops[op]) > 1 else None
@@ -199,16 +191,12 @@ class PlanView:
             return Participant(side=side, kind=kind, name=value.name, format=text, candidates=(text,))
         candidates = self.formats_of(op, tensor, is_read=side == "to").values()
         texts = tuple(value.format_text(format) for format, _ in candidates)
-        return Participant(side=side, kind=self.kind(op), name=self.name(op), format=text, candidates=texts)
+        return Participant(side=side, kind=self.units[op].kind, name=self.name(op), format=text, candidates=texts)
 
     def participants(self, base: int, tensor: int, readers: Iterable[tuple[int, int]]) -> tuple[Participant, ...]:
         """The producer of a tensor, and readers of the tensor that views make of it, with the states that they require."""
         producer = self.participant("from", self.writers.get(base), base, self.produced(base))
         return (producer, *(self.participant("to", op, tensor, state) for op, state in readers))
-
-    def kind(self, op: int) -> str:
-        """The type of an op."""
-        return self.units[op].kind
 
     def name(self, op: int) -> str:
         """The name of an op, or of its first output if it has none."""
@@ -216,7 +204,7 @@ class PlanView:
 
     def label(self, op: int) -> str:
         """An op with its type and name."""
-        return f"{self.kind(op)} {self.name(op)}"
+        return f"{self.units[op].kind} {self.name(op)}"
 
     def body_of(self, value: Value) -> str:
         """The path of the body that a tensor is in: names of the enclosing ops and attributes; empty in the main graph."""
