@@ -55,8 +55,8 @@ def inspect(
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
-    No model is written. For a model that layoutopt wrote, the options and formats stored in the model are printed,
-    unless --target or the configuration names a target.
+    No model is written. For a model that layoutopt wrote, the options stored in the model are printed, unless
+    --target or the configuration names a target, or a page or graphs are written.
     """
 
 

@@ -111,10 +111,10 @@ def test_inspect(cli: Cli, model: str) -> None:
 def test_inspect_what_we_wrote(cli: Cli, model: str, tmp_path: Path) -> None:
     cli("optimize", model, "-o", "out.onnx", *PLANNED, "-q")
     output = cli("inspect", "out.onnx").out
-    for part in ("version", TARGET, "unchanged since it was written", "Conv_NHWC"):
+    for part in ("version", TARGET, "unchanged since it was written"):
         assert part in output
     assert json.loads(cli("inspect", "out.onnx", "--json").out)["stamp"]["target"] == TARGET
-    assert cli("inspect", "out.onnx", *PLANNED).out == output
+    assert "optimised like this before" in cli("inspect", "out.onnx", *PLANNED).out
     changed = onnx.load(tmp_path / "out.onnx")
     changed.graph.node[-1].name = "changed"
     onnx.save(changed, tmp_path / "out.onnx")

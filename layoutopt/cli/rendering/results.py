@@ -1,6 +1,6 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rich.text import Text
@@ -115,20 +115,14 @@ def _ops(changes: Sequence[OpChange], show_all: bool) -> list[dict[str, Any]]:
                 "after_seconds": after.seconds if after is not None else 0.0,
             }
         )
-    found = merged(rows)
-    if show_all:
-        return found
-    return sorted(found, key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
-
-
-def merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for all rows that differ in their numbers alone, with the sums of these."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
         key = str([each for each in row.items() if each[0] not in numbers])
         found[key] = row | {name: found.get(key, {}).get(name, 0) + value for name, value in numbers.items()}
-    return list(found.values())
+    if show_all:
+        return list(found.values())
+    return sorted(found.values(), key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
 
 
 def _note(before: OpReport | None, after: OpReport | None) -> str:
