@@ -87,7 +87,7 @@ def _tensor(view: PlanView, value: Value) -> tuple[int | None, Candidates, dict[
 
 def _op(view: PlanView, op: Op) -> tuple[int, Candidates, dict[str, Any]]:
     """The number of an op, its candidates, and the fields of the explanation; the note is for no choice."""
-    number = view.number[op]
+    number = view.units.index(op)
     groups: dict[tuple[Key, ...], tuple[str, set[int]]] = {}
     values = [value for value in (*op.outputs, *op.inputs) if value is not None]
     for position, option in enumerate(view.problem.ops[number]):
