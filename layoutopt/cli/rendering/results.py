@@ -183,7 +183,7 @@ def price_lines(found: "Explanation") -> dict[str, list[str]]:
 def gates_document(report: GateReport) -> Document:
     """The failed checks and warnings, and the table of the models."""
     errors = [f"{each.model}: {text}" for each in report.models for text in each.messages("error")]
-    warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning", "skipped")]
+    warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning")]
     rows = []
     for each in report.models:
         row: dict[str, Any] = {"model": each.model, "result": each.status}
