@@ -3,7 +3,7 @@
 import json
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from layoutopt import explanation, onnx_io
 from layoutopt.cli.options import Given, Settings
@@ -11,36 +11,21 @@ from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.results import OpChange, explanation_documents, planned_document, price_lines
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
-from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.options import PlanOptions
 from layoutopt.driver.result import Result
 from layoutopt.files import FileKind, create_folder, path_text, write_text
 from layoutopt.ir.graph import Graph, to_text
 from layoutopt.ir.types import Op
+from layoutopt.page import OriginalGraph, page_html
 from layoutopt.passes.base import Pass
 from layoutopt.report.builder import planned_ops
 from layoutopt.report.facts import repairs_of
 from layoutopt.report.schema import OpReport
 from layoutopt.report.stamp import KEY
 
-if TYPE_CHECKING:
-    from layoutopt.page import OriginalGraph
-
-
-def original_graph(settings: Settings) -> "OriginalGraph":
-    """The pass callback that records the graph before planning.
-
-    Raises:
-        ArgumentError, TargetError: there is no such target, runtime or dialect.
-    """
-    from layoutopt.page import OriginalGraph
-
-    hardware = cost_model_of(settings.target)
-    return OriginalGraph(hardware, runtime_and_dialect(settings.runtime, settings.dialect, hardware)[0])
-
 
 def page_text(
-    result: Result, before: "OriginalGraph | None", model: Path | bytes, settings: Settings, *, is_plan: bool = False
+    result: Result, before: OriginalGraph | None, model: Path | bytes, settings: Settings, *, is_plan: bool = False
 ) -> str:
     """The page of a result, with the prices of its conversions; without these for several targets.
 
@@ -54,8 +39,6 @@ def page_text(
     Raises:
         LayoutoptError: as for `layoutopt.explain`.
     """
-    from layoutopt.page import page_html
-
     assert before is not None
     planned, prices = before.planned(result.graph, result.report), {}
     if "," not in settings.target:
@@ -86,7 +69,7 @@ def inspect(given: Given, model: Path) -> None:
             stamped, Document(title=path_text(model), aside=stamped["state"], record=stamped["stamp"], note=note)
         )
         return
-    before = original_graph(settings)
+    before = OriginalGraph(*settings.hardware())
     settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
     numbers = count()
 
@@ -126,7 +109,7 @@ def explain(given: Given, model: Path, item: str | None, calibrate: bool) -> Non
     record.show(found, *explanation_documents(found))
 
 
-def _paired(before: "OriginalGraph", ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
+def _paired(before: OriginalGraph, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
     """The reports of all ops before planning, in their order, and after it; then the ops that planning adds."""
     remaining = dict(zip(ops, reports, strict=True))
     changes: list[OpChange] = [

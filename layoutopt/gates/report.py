@@ -57,7 +57,7 @@ class PlannedModel(ReportModel):
     model: str = Field(description="the path as on the command line; in a baseline, from the folder of its file")
     target: str
     runtime: str
-    sha256: str = Field(default="", description="of the model file, followed by its external data; empty if unreadable")
+    sha256: str = Field(default="", description="of the model file and its external data; empty if unreadable")
     sizes: dict[str, tuple[int, int]] = Field(default_factory=dict, description="of symbolic dimensions: low and high")
 
 

@@ -43,7 +43,7 @@ def test_texts_are_printable() -> None:
 
 def test_the_data_refers_to_nodes_and_texts_that_exist() -> None:
     graph = residual_network(70)
-    data = json.loads(json.dumps(page_data(graph, graph, {})))
+    data = json.loads(json.dumps(page_data({"before": graph, "after": graph}, {})))
     for side in data["sides"].values():
         numbers = [number for edge in side["edges"] for number in edge[:2]]
         assert max(numbers) < len(side["nodes"]) == len(graph.nodes)
