@@ -13,13 +13,6 @@ _MAX_CONVERSIONS = 4  # conversions of an alternative that are listed
 _MAX_OPS = 6  # ops at a conversion whose formats are forced
 
 
-def ranked_casts(view: PlanView) -> tuple[list[CastInPlan], int]:
-    """The casts with a cost, the most expensive first, those of one price in the order of the graph; and how many are free."""
-    casts = list(view.casts())
-    priced = sorted((each for each in casts if each.seconds > 0), key=lambda each: -each.seconds)
-    return priced, len(casts) - len(priced)
-
-
 def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> ConversionReport:
     """A conversion of a plan; with `is_priced`, its alternatives and remedies."""
     value, tensor = view.values[cast.tensor], cast.tensor

@@ -60,12 +60,11 @@ def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
     edit = ProblemEdit(free_results=frozenset({cast.tensor}))
     given = view.text(tensor, view.produced(tensor))
     needed = "a format with these bytes" if base.format is None else value.format_text(base.format)
-    if tensor not in view.writers and view.body_of(value):
-        yield f"an input {value.name} of a body in {needed}", AT_BOUNDARY, edit
-        return
     if tensor not in view.writers:
-        pin = "" if base.format is None else f": --pin {value.name}={needed}"
-        yield f"an input {value.name} in {needed}{pin}", f"callers pass it in {given}", edit
+        is_inner = bool(view.body_of(value))
+        pin = "" if is_inner or base.format is None else f": --pin {value.name}={needed}"
+        what = f"an input {value.name}{' of a body' if is_inner else ''} in {needed}{pin}"
+        yield what, AT_BOUNDARY if is_inner else f"callers pass it in {given}", edit
         return
     op = view.writers[tensor]
     if base.format is None:

@@ -116,7 +116,7 @@ def test_the_command_on_a_model_that_fits(save, capsys) -> None:
         assert part in out
     assert "Relu" not in out and "Relu" in run(capsys, path, "--all")[1]
     record = json.loads(run(capsys, path, "--json", "-")[1])
-    assert record["fits"] and record["problems"] == [] and record["load_error"] is None
+    assert record["verdict"] == "compatible" and record["problems"] == [] and record["load_error"] is None
     assert [(each["op_type"], each["inputs"], each["status"]) for each in record["operators"]] == [
         ("Relu", ["float32"], "kernel"),
         ("Add", ["float32", "float32"], "kernel"),
@@ -129,7 +129,7 @@ def test_the_command_on_a_model_that_does_not_fit(save, capsys, tmp_path) -> Non
     assert code == 10 and "incompatible" in out and "missing" in out
     assert err.startswith(f"error: {path}: onnxruntime ") and err.count("\n") == 1
     record = json.loads((tmp_path / "out.json").read_text())
-    assert not record["fits"] and record["operators"][0]["status"] == "missing"
+    assert record["verdict"] == "incompatible" and record["operators"][0]["status"] == "missing"
     missing, failure = record["problems"]
     assert missing.endswith("cannot run my::Op(float32)") and "is not a registered function/op" in failure
 
