@@ -1,13 +1,12 @@
 """Normalisation of a model that onnxruntime saved: valid for onnx, equal in every run, equal initializers stored once."""
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from layoutopt.ir.constants import representatives
+from layoutopt.ir.graph import UnusedNames
 from layoutopt.ir.types import Data, TensorType
 from layoutopt.onnx_io.structure import captures_of
-from layoutopt.onnx_io.vocabulary import FROM_IR
+from layoutopt.onnx_io.vocabulary import FROM_IR, values_of
 
 
 def add_output_constants(baked: ir.Model) -> None:
@@ -67,33 +66,18 @@ def _depth_first(graph: ir.Graph) -> list[ir.Node]:
 
 def rename_generated(model: ir.Model, baked: ir.Model) -> None:
     """Rename the nodes and values that onnxruntime created by their positions, which are equal in every run."""
-    nodes = {node.name for node in model.graph.all_nodes()}
-    values = {value.name for value in _values(model)}
+    nodes = {node.name or "" for node in model.graph.all_nodes()}
+    values = {value.name or "" for value in values_of(model)}
     initializers = [value for graph in baked.graphs() for value in graph.initializers.values()]
+    unused_node, unused = UnusedNames(nodes), UnusedNames(values)
     for position, value in enumerate(each for each in initializers if each.name not in values):
-        value.name = _fresh(f"constant__{position}", values)
+        value.name = unused.find(f"constant__{position}")
     for position, node in enumerate(baked.graph.all_nodes()):
         if node.name and node.name not in nodes:
-            node.name = _fresh(f"{node.op_type}__{position}", nodes)
+            node.name = unused_node.find(f"{node.op_type}__{position}")
         for index, value in enumerate(node.outputs):
             if value.name and value.name not in values and not value.is_graph_output():
-                value.name = _fresh(f"{node.op_type}__{position}_{index}", values)
-
-
-def _fresh(name: str, taken: set[str | None]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
-def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """All values of a model, those of its subgraphs included."""
-    for graph in model.graphs():
-        yield from graph.inputs
-        yield from graph.initializers.values()
-        for node in graph:
-            yield from node.outputs
+                value.name = unused.find(f"{node.op_type}__{position}_{index}")
 
 
 _SHARED = 8  # elements
