@@ -236,6 +236,22 @@ def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
     return StreamedTensor(data, load, TO_IR[value.type.dtype], shape, name=name)
 
 
+def external_tensor(
+    tensor: ir.TensorProtocol, location: str, offset: int | None = None, *, name: str = ""
+) -> ir.ExternalTensor:
+    """A tensor like another one whose elements are at an offset in a file."""
+    return ir.ExternalTensor(
+        location,
+        offset,
+        tensor.nbytes,
+        tensor.dtype,
+        shape=ir.Shape(tensor.shape.numpy()),
+        name=name or tensor.name or "",
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
+    )
+
+
 class StreamedTensor(ir.LazyTensor):
     """A lazy tensor that is written to a file in chunks, so that a packed weight is never completely in memory.
 
