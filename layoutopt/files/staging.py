@@ -1,7 +1,8 @@
 """Atomic writes: files are written under temporary names in the target folder, and renamed when they are on the disk.
 
-A name is `.layoutopt-HOST-PID-RANDOM.tmp`, for a file in an output folder and for a folder in the system's temporary folder. A process that is killed with SIGKILL leaves them behind. Later runs remove those whose process has
-ended, and those of another host, container or boot that are older than a day.
+A name is `.layoutopt-HOST-PID-RANDOM.tmp`, for a file in an output folder and for a folder in the system's temporary folder.
+A process that is killed with SIGKILL leaves them behind. Later runs remove those whose process has ended, and those of another
+host, container or boot that are older than a day.
 """
 
 import errno

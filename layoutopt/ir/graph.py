@@ -386,8 +386,8 @@ class Graph:
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value another name, which no other value has. The value becomes the last of `values`."""
-        if name in self._names:
+        """Give a value a name that no other value has. The value becomes the last of `values`."""
+        if self._names.get(name, value) is not value:
             raise ValueError(f"duplicate value name {name!r}")
         del self._names[value.name]
         value.name = name

@@ -91,7 +91,9 @@ class DataFolder:
         """Give external tensors the real paths of their files, which `size` checked: onnx_ir refuses links in a base folder."""
         for value in (value for graph in model.graphs() for value in graph.initializers.values()):
             if isinstance(tensor := value.const_value, ir.ExternalTensor):
-                value.const_value = external_tensor(tensor, os.path.realpath(self.path / tensor.location), tensor.offset)
+                value.const_value = external_tensor(
+                    tensor, os.path.realpath(self.path / tensor.location), tensor.offset
+                )
 
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
