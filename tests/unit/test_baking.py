@@ -1,7 +1,6 @@
 """Models baked by onnxruntime's optimiser, and constants of products that its sessions do not prepack."""
 
 import onnx
-import onnx.parser
 import onnx_ir
 import pytest
 from parsed_models import text_model
