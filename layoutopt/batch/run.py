@@ -17,7 +17,7 @@ from layoutopt.batch.task import ModelTask, Outcome, run_task
 from layoutopt.driver.options import BatchOptions, ModelOptions, check, takes, values_of
 from layoutopt.errors import ArgumentError, LayoutoptError
 from layoutopt.files import conflict, external_files, path_text
-from layoutopt.files.staging import remove_stale_files
+from layoutopt.files.staging import remove_stale
 from layoutopt.runtime.available_memory import available_bytes
 
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -185,7 +185,7 @@ def output_folders(folders: Iterable[Path]) -> Iterator[None]:
         yield
     finally:
         for folder in wanted:
-            remove_stale_files(folder)  # of workers that were ended
+            remove_stale(folder)  # of workers that were ended
         for each in sorted(missing, reverse=True):  # inner ones first
             with suppress(OSError):  # a folder with results stays
                 each.rmdir()
