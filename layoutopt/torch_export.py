@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from layoutopt.api import optimize
-from layoutopt.driver.arguments import Target
+from layoutopt.driver.job import Target
 from layoutopt.driver.result import Result
 from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
 

@@ -13,7 +13,7 @@ from layoutopt.passes.casts import (
 )
 from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads, FoldRepeats
 from layoutopt.passes.maps import MergeMaps, MoveMaps
-from layoutopt.passes.planning import AssignFormats, CheckGain
+from layoutopt.passes.planning import AssignFormats
 from layoutopt.passes.qdq_groups import HoistFromQdqGroups, IsolateQdqGroups
 from layoutopt.passes.simplify import (
     EvaluateExtents,
@@ -101,7 +101,6 @@ __all__ = [
     "AbsorbCasts",
     "AssignFormats",
     "CancelCasts",
-    "CheckGain",
     "ConvertIntegers",
     "EvaluateExtents",
     "FoldAffines",

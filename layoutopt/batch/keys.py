@@ -24,7 +24,7 @@ import layoutopt.cost_models
 import layoutopt.passes
 from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.cost_models import RooflineModel
-from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
+from layoutopt.driver.job import cost_model_of, runtime_and_dialect
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.files import external_files
 from layoutopt.kernel_times import Machine

@@ -22,7 +22,7 @@ from layoutopt.cli.rendering.terminal import Document
 from layoutopt.cost_models import RooflineModel, find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.cost_models.registry import EXTENSIONS, TEMPLATE, find_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.driver.job import lowering_passes
+from layoutopt.driver.job import lowered_passes
 from layoutopt.errors import FormatError, OutputError, TargetError
 from layoutopt.files import FileKind, Overwrite, path_text, write_text
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
@@ -104,7 +104,7 @@ def _description(dialect: type) -> str:
 def _passes() -> Catalogue:
     """The passes of every mode, and the passes of every dialect that follow."""
     modes = {mode: _described(default_pipeline(mode).passes) for mode in get_args(Mode)}
-    lowering = {name: _described(lowering_passes(dialect)) for name, dialect in DIALECTS.items()}
+    lowering = {name: _described(lowered_passes(dialect)) for name, dialect in DIALECTS.items()}
     shown = modes | {f"then, in the dialect {name}": each for name, each in lowering.items()}
     note = "Write the graph after each pass with inspect --dump-ir FOLDER."
     return {**modes, "dialects": lowering}, [Document(title="passes", record=shown, note=note)]

@@ -18,7 +18,7 @@ from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, JsonRecord
 from layoutopt.cli.rendering.results import gates_document
 from layoutopt.cli.rendering.terminal import documents_text, json_text, show_text
-from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
+from layoutopt.driver.job import cost_model_of, runtime_and_dialect
 from layoutopt.files import FileKind, external_files, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
 from layoutopt.gates.budgets import Budgets

@@ -13,7 +13,7 @@ from layoutopt.cli.output_files import JsonRecord
 from layoutopt.cli.rendering.results import OpChange, explanation_documents, planned_document, price_lines
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
-from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
+from layoutopt.driver.job import cost_model_of, runtime_and_dialect
 from layoutopt.driver.options import PlanOptions
 from layoutopt.driver.result import Result
 from layoutopt.files import FileKind, create_folder, path_text, write_text

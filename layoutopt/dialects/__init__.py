@@ -2,7 +2,7 @@
 
 from layoutopt.dialects.ascend import Ascend
 from layoutopt.dialects.functions import Functions
-from layoutopt.dialects.lowering import Dialect, Lower
+from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.onnxruntime import OnnxRuntime
 from layoutopt.dialects.ops import Ops, Standard
 from layoutopt.registry import EntryPoints, Registry, instance_of
@@ -14,4 +14,4 @@ EXTENSIONS: EntryPoints[Dialect] = EntryPoints("layoutopt.dialects", instance_of
 _BUILT_IN = (Functions(), Ascend(), OnnxRuntime(), Standard(), Ops())
 DIALECTS = Registry({dialect.name: dialect for dialect in _BUILT_IN}, EXTENSIONS)
 
-__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "Lower", "OnnxRuntime", "Ops", "Standard"]
+__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "OnnxRuntime", "Ops", "Standard"]

@@ -8,8 +8,7 @@ import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost.size_growth import Growth
-from layoutopt.driver.arguments import pinned_format
-from layoutopt.driver.job import Job
+from layoutopt.driver.job import Job, pinned_format
 from layoutopt.driver.model_faults import raise_if_refused
 from layoutopt.errors import ModelError, PinError
 from layoutopt.inference.axis_letters import infer_axis_letters

@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 _BEFORE = (
     "of the graph after the passes before planning, every op in canonical formats, with the fusions of the runtime; the "
@@ -149,7 +149,6 @@ class GainReport(ReportModel):
         description="estimated time of the plan at the same prices; more than `plan.seconds_after` if the file may not grow by "
         "all constants of the plan"
     )
-    algorithms: float = Field(default=0.0, description="saved by other algorithms, Winograd's, if kernels were timed")
 
 
 class PricesReport(ReportModel):

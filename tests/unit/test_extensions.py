@@ -12,7 +12,7 @@ import pytest
 from test_graphs import RELUS, DropRepeats
 
 from layoutopt import dialects, testing
-from layoutopt.driver.job import lowering_passes
+from layoutopt.driver.job import lowered_passes
 from layoutopt.errors import ExtensionError, LayoutoptError, VerificationError
 from layoutopt.extend import Graph, OneAxis, Op, Pass, PassContext, format_system, register
 from layoutopt.formats import catalog
@@ -90,7 +90,7 @@ def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     """They run in the dialects that have the pass that they name."""
     install(monkeypatch, PASSES, behind="Behind")
     assert "behind" not in [each.name for each in default_pipeline("inference").passes]
-    names = {name: [each.name for each in lowering_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
+    names = {name: [each.name for each in lowered_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
     assert names["onnxruntime"][names["onnxruntime"].index("winograd") + 1] == "behind"
     assert all("behind" not in names[name] for name in ("functions", "ascend", "ops"))
 
