@@ -30,7 +30,6 @@ from layoutopt.passes import EXTENSIONS, default_pipeline, extensions_behind_low
 from layoutopt.passes.base import Moment, Pass, PassContext, PassResult, Pipeline
 from layoutopt.registry import package_of
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
-from layoutopt.report.stamp import Stamp
 from layoutopt.runtime.custom_ops import kernel_libraries
 from layoutopt.sample_inputs import InputSet, input_sets
 from layoutopt.verification import Verification
@@ -60,7 +59,8 @@ class Job:
         given: the model as the caller passed it; bytes and files are parsed.
         given_inputs: the arrays for verification; empty for random arrays.
         dims: the sizes of symbolic dimensions.
-        stamp: the metadata that identifies the result.
+        stamp: the options in the metadata that identifies the result; `pin_axes` are the letters of the axes under which pins
+            were read, where these are not the default ones.
         target_model: the cost model of the target with all its kernels, also those that the runtime lacks.
         runtime: the program that runs the result.
         dialect: the output dialect.
@@ -81,7 +81,7 @@ class Job:
     given: str | PathLike[str] | onnx.ModelProto | onnx_ir.Model
     given_inputs: tuple[InputSet, ...]
     dims: Dims
-    stamp: Stamp
+    stamp: dict[str, Any]
     target_model: CostModel
     runtime: RuntimeSpec
     dialect: Dialect
@@ -109,17 +109,14 @@ class Job:
         target_model = cost_model_of(options.target)
         runtime, dialect = runtime_and_dialect(options.runtime, options.dialect, target_model)
         check_dialect(options, dialect)
-        stamp = Stamp(
-            target_model.name,
-            runtime.name,
-            dialect.name,
-            options.mode,
-            tuple(sorted(texts.items())),
-            tuple((name, as_range(given)) for name, given in sorted(sizes.items())),
-            options.max_growth,
-            options.portable,
-            options.sessions,
-        )
+        stamp = {
+            "target": target_model.name,
+            "runtime": runtime.name,
+            "dialect": dialect.name,
+            "pins": texts,
+            "dims": {name: as_range(given) for name, given in sizes.items()},
+            **{name: getattr(options, name) for name in ("mode", "max_growth", "portable", "sessions")},
+        }
         context = PassContext(
             runtime.restricted(target_model),
             options.mode,

@@ -22,7 +22,7 @@ from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
-from layoutopt.report.stamp import KEY
+from layoutopt.report.stamp import KEY, stamp
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
@@ -76,7 +76,7 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
             return reason
     if final is not emitted:
         drop_inner_types(final)  # onnxruntime infers them faster
-    final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
+    final.metadata_props[KEY] = stamp(job.stamp, onnx_io.fingerprint(final))
     return final
 
 
