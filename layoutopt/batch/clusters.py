@@ -22,9 +22,9 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_co
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import joblib
@@ -226,16 +226,12 @@ def _processes(number: int) -> Iterator[Cluster]:
     """
     with scratch_folder() as folder, ThreadPoolExecutor(number) as threads:
         workers = [_Worker(folder, cpus) for cpus in _shares(number)]
-        idle: SimpleQueue[_Worker] = SimpleQueue()
-        for each in workers:
-            idle.put(each)
+        waiting, own = iter(workers), threading.local()
 
         def run(function: Callable[[Any], Any], item: Any) -> Any:
-            worker = idle.get()
-            try:
-                return worker.run(function, item)
-            finally:
-                idle.put(worker)
+            if not hasattr(own, "worker"):
+                own.worker = next(waiting)
+            return own.worker.run(function, item)
 
         def end(futures: Collection["Future[Any]"] = ()) -> None:
             _cancel(futures)
@@ -243,7 +239,7 @@ def _processes(number: int) -> Iterator[Cluster]:
                 each.end()
 
         try:
-            yield Cluster(lambda function, item: threads.submit(run, function, item), end, (BrokenProcessPool,))
+            yield Cluster(partial(threads.submit, run), end, (BrokenProcessPool,))
         finally:
             end()
 

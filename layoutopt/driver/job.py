@@ -332,22 +332,16 @@ def check_dialect(options: Options, dialect: Dialect) -> None:
     Raises:
         ArgumentError: the dialect is not written for onnxruntime on CPUs, or a portable result is not possible.
     """
-    native = "give a target whose dialect is onnxruntime, such as cpu on x86, or"
-    if options.portable:
-        if not dialect.is_native:
-            hint = f"leave it out: the dialect {dialect.name} has no blocks of a particular CPU"
-            raise ArgumentError("needs a native dialect", where="portable", hint=hint)
-        if options.mode == "training":
-            hint = "a weight would be in two branches"
-            raise ArgumentError("needs the mode inference", where="portable", hint=hint)
-    if options.sessions == "fast" and not dialect.is_native:
-        hint = f"{native} leave the sessions balanced"
-        raise ArgumentError("the dialect has no fast sessions", where=dialect.name, hint=hint)
-    if options.profile is not None:
-        if not isinstance(options.profile, str | PathLike):
-            raise ArgumentError("is no path", where=f"profile={options.profile!r:.80}")
-        if not dialect.is_native:
-            raise ArgumentError("the dialect has no kernel times", where=dialect.name, hint=f"{native} no profile")
+    profile = options.profile
+    if profile is not None and not isinstance(profile, str | PathLike):
+        raise ArgumentError("is no path", where=f"profile={profile!r:.80}", hint="give a file of kernel times")
+    given = {"portable": options.portable, "sessions": options.sessions == "fast", "profile": profile is not None}
+    for name in (name for name, is_given in given.items() if is_given and not dialect.is_native):
+        hint = "leave it out, or give a target whose dialect is onnxruntime, such as cpu on x86"
+        raise ArgumentError(f"needs a native dialect, not {dialect.name}", where=name, hint=hint)
+    if options.portable and options.mode == "training":
+        hint = "a weight would be in two branches"
+        raise ArgumentError("needs the mode inference", where="portable", hint=hint)
 
 
 def checked_pins(pins: Mapping[str, Format | str] | None) -> dict[str, str]:

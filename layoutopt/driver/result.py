@@ -169,9 +169,8 @@ def _files_read(job: Job) -> tuple[Path, ...]:
     """The files that arguments name besides the model."""
     found: list[object] = []
     for given in (job.options.target, job.options.profile, job.options.custom_ops):
-        found += given if isinstance(given, list | tuple) else given.split(",") if isinstance(given, str) else [given]
-    paths = (Path(each) for each in found if isinstance(each, str | PathLike))
-    return tuple(each for each in paths if each.is_file())
+        found += given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
+    return tuple(Path(each) for each in found if isinstance(each, str | PathLike) and Path(each).is_file())
 
 
 def _raise_if_refused(job: Job, verdict: Verification) -> None:
