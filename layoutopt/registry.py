@@ -8,6 +8,7 @@ An entry point is read once per process. One that fails to load raises an error 
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, TypeVar
@@ -91,6 +92,21 @@ class EntryPoints(Mapping[str, T]):
 
     def _where(self, entry: EntryPoint) -> str:
         return f"package {package_of(entry)}: entry point {entry.name} = {entry.value} of {self.group}"
+
+
+def library(name: str, extra: str, where: str) -> Any:
+    """The module of a library that an extra of layoutopt installs.
+
+    Raises:
+        LayoutoptError: it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        hint = f"install it with: pip install 'layoutopt[{extra}]'"
+        raise LayoutoptError(f"needs the package {name}", where=where, hint=hint) from error
 
 
 def package_of(entry: EntryPoint) -> str:

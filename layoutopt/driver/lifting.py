@@ -79,13 +79,17 @@ def lift(job: Job, model: onnx_ir.Model) -> Lifted:
     """The graph of a model, and the generator of its sample inputs; the context has the sizes to plan for.
 
     Raises:
-        ModelError: the model is not valid.
+        ModelError: the model is not valid, or its shapes contradict each other and ONNX Runtime does not run it either.
         PinError: there is no tensor of a pinned name.
         FormatError: a pin has neither the letters of its value's axes nor letters with a default meaning.
     """
     job.progress("lifting")
     reason = _reason_to_keep(job, model)
     graph = _graph(job, model, is_planned=not reason)
+    if graph.contradiction is not None and not reason:
+        where, what = graph.contradiction
+        raise_if_refused(job.given, job.dims, ModelError(what, where=where))
+        reason = "its shapes contradict each other"
     job.progress("inferring sizes")
     limit = _MAX_RUN_BYTES if job.options.verify else _MAX_RUN_BYTES_UNVERIFIED
     may_run = bool(symbols(graph.inputs)) and weight_bytes(model) <= limit

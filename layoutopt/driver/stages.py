@@ -39,7 +39,7 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
     """The rewritten model.
 
     Raises:
-        ModelError: the original is invalid, and ONNX Runtime does not run it either.
+        ModelError: the rewritten model is invalid, and ONNX Runtime does not run the original either.
         VerificationError: the rewritten model is not equivalent, or ONNX Runtime loads only the original.
         UnverifiedError: the two models could not be compared.
     """
@@ -84,18 +84,10 @@ def plan(job: Job, lifted: Lifted) -> str:
     """Plan the graph, and return the reason why the original should stay; empty if there is none yet.
 
     A quantised model may gain by the dialect's passes after baking only.
-
-    Raises:
-        ModelError: the shapes of the original contradict each other, and ONNX Runtime does not run it either.
     """
-    context, graph = job.context, lifted.graph
-    if graph.contradiction is not None:
-        where, what = graph.contradiction
-        raise_if_refused(job.given, job.dims, ModelError(what, where=where))
-        return "its shapes contradict each other"
-    context.make_plan = partial(calibrated_plan, job, lifted.model)
-    job.passes = job.pipeline.run(graph, context, job.watch)
-    return "" if job.dialect.baked_passes and has_quantized_ops(graph) else reason_to_keep(context)
+    job.context.make_plan = partial(calibrated_plan, job, lifted.model)
+    job.passes = job.pipeline.run(lifted.graph, job.context, job.watch)
+    return "" if job.dialect.baked_passes and has_quantized_ops(lifted.graph) else reason_to_keep(job.context)
 
 
 def lower(job: Job, graph: Graph) -> Graph | str:

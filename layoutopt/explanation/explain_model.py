@@ -125,8 +125,6 @@ def _view(job: Job) -> PlanView | str:
     graph, context = lifted.graph, job.context
     if lifted.reason:
         return lifted.reason
-    if graph.contradiction is not None:
-        return f"its shapes contradict each other at {graph.contradiction[0]}"
     passes = job.pipeline.passes
     first = next(number for number, step in enumerate(passes) if isinstance(step, AssignFormats))
     Pipeline(passes[:first]).run(graph, context, job.watch)
