@@ -196,10 +196,7 @@ def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
     refused = cli("optimize", "relu.onnx", "-o", "out.onnx", "-t", TARGET, "--config", "sessions=fast")
     assert refused.code == 2
     assert_one_line(refused.err)
-    assert (
-        "needs a native dialect, not functions; leave it out, or give a target whose dialect is onnxruntime"
-        in refused.err
-    )
+    assert "leave it out, or give a target whose dialect is onnxruntime" in refused.err
     assert cli("optimize", "relu.onnx", "-o", "out.onnx", "--config", "sessions=slow").code == 2
     assert files(tmp_path).keys() == {"relu.onnx"}
     native = ("-t", "cpu-avx2", "--config", "dialect=onnxruntime", "--json", "report.json")
