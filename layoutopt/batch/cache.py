@@ -146,7 +146,7 @@ class Cache:
 
 def _visible(folder: Path) -> Iterator[Path]:
     """The files of a folder; without temporary folders, which another process may have begun."""
-    return (each for each in folder.iterdir() if not each.name.startswith("layoutopt-"))
+    return (each for each in folder.iterdir() if not each.name.startswith(".layoutopt-"))
 
 
 def _is_tagged(folder: Path) -> bool:

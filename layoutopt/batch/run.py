@@ -18,7 +18,7 @@ from layoutopt.driver.options import BatchOptions, ModelOptions, check, takes, v
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError, LayoutoptError
 from layoutopt.files import conflict, external_files, path_text
-from layoutopt.files.staging import remove_stale_files
+from layoutopt.files.staging import remove_stale
 from layoutopt.runtime.available_memory import available_bytes
 
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -187,7 +187,7 @@ def output_folders(folders: Iterable[Path]) -> Iterator[None]:
         yield
     finally:
         for folder in wanted:
-            remove_stale_files(folder)  # of workers that were ended
+            remove_stale(folder)  # of workers that were ended
         for each in sorted(missing, reverse=True):  # inner ones first
             with suppress(OSError):  # a folder with results stays
                 each.rmdir()

@@ -1,7 +1,6 @@
 """`inspect` and `explain`: the plan of a model, and the reasons for its conversions."""
 
 import json
-from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from layoutopt import explanation, inference, onnx_io
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import JsonRecord
-from layoutopt.cli.rendering.results import OpChange, explanation_documents, planned_document, price_lines
+from layoutopt.cli.output_files import OutputFiles
+from layoutopt.cli.rendering.results import OpChange, explanation_documents, merged, planned_document, price_lines
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.driver.job import cost_model_of, runtime_and_dialect
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
     from layoutopt.page import OriginalGraph
 
 _FORMATS = ("formats", "input_formats", "output_formats", "src_format", "dst_format")  # attributes of planned ops
-_FIELDS = (
-    *("model", "target", "runtime", "dialect", "changed", "reason", "dims", "plan", "gain", "facts", "before", "after"),
-    *("casts", "notes"),
-)
 
 
 def original_graph(settings: Settings) -> "OriginalGraph":
@@ -85,7 +80,7 @@ def inspect(given: Given, model: Path) -> None:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
     """
     settings, folder = given.settings(model), given.dump_ir
-    record = JsonRecord("inspect", given, model, reads=settings.reads)
+    record = OutputFiles("inspect", given, model, reads=settings.reads)
     record.add("--html", given.html, FileKind.PAGE, lambda: page_text(result, before, model, settings, is_plan=True))
     stamped = None if given.is_set("target", model) else _stamped(model)
     if stamped is None:
@@ -109,14 +104,17 @@ def inspect(given: Given, model: Path) -> None:
             where = f"--html {path_text(given.html)}"
             raise UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
         state = "unchanged since it was written" if stamped["is_intact"] else "edited since it was written"
-        ops = stamped["ops"] if given.show_all else _counted(stamped["ops"])
+        rows = [
+            {key: each[key] for key in each if given.show_all or key != "name"} | {"ops": 1} for each in stamped["ops"]
+        ]
+        ops = sorted(merged(rows), key=lambda row: -row["ops"])
         shown, note = {**stamped["stamp"], "ops": ops}, "Give --target to plan the model again."
         record.show(stamped, Document(title=stamped["model"], aside=state, record=shown, note=note))
         return
     report = result.report
     warn_of_repairs(repairs_of(report.notes))
     changes = _paired(before, planned_ops(result.graph), report.ops)
-    data = report.model_dump(mode="json", include={*_FIELDS}) | {
+    data = report.model_dump(mode="json") | {
         "ops": [{side: each and each.model_dump(mode="json") for side, each in change.items()} for change in changes],
     }
     record.show(data, planned_document(report, changes, given.show_all))
@@ -129,7 +127,7 @@ def explain(given: Given, model: Path, item: str | None, calibrate: bool) -> Non
         LayoutoptError: as for `layoutopt.explain`.
     """
     settings = given.settings(model)
-    record = JsonRecord("explain", given, model, reads=settings.reads)
+    record = OutputFiles("explain", given, model, reads=settings.reads)
     arguments = settings.arguments(PlanOptions)
     with ProgressLine() as progress:
         found = explanation.explain(
@@ -162,12 +160,3 @@ def _stamped(path: Path) -> dict[str, Any] | None:
     formats = [{key: op.attributes[key] for key in _FORMATS if key in op.attributes} for op in ops]
     records = [{"name": op.name, "op": op.op_type, **each} for op, each in zip(ops, formats, strict=True)]
     return {"model": path_text(path), "stamp": stamp, "is_intact": is_intact, "ops": records}
-
-
-def _counted(ops: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row for all ops of one type with the same formats, the most frequent first."""
-    rows: dict[str, dict[str, Any]] = {}
-    for each in ops:
-        own = {key: value for key, value in each.items() if key != "name"}
-        rows.setdefault(str(own), {**own, "ops": 0})["ops"] += 1
-    return sorted(rows.values(), key=lambda row: -row["ops"])

@@ -7,7 +7,6 @@ from layoutopt.gates.baseline import BaselineEntry
 from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.report import BASELINE, Finding, Numbers
 from layoutopt.report.facts import range_text
-from layoutopt.report.units import size
 
 BYTES_TOLERANCE = 0.01
 """The growth of the bytes moved, as a fraction of those of the baseline, up to which it is no regression."""
@@ -24,11 +23,7 @@ def check_budgets(numbers: Numbers, budgets: Budgets) -> Iterator[Finding]:
     for name in _COUNTED:
         count, limit = getattr(numbers, name), getattr(budgets, f"max_{name}")
         if limit is not None and count > limit:
-            label = name.replace("_", " ")
-            text = f"{count}, the budget is {limit}"
-            if name == "bytes_moved":
-                text = f"{size(count)}, {size(count - limit)} above the budget of {size(limit)}"
-            yield _error(f"max-{label.replace(' ', '-')}", f"{label}: {text}")
+            yield _error(f"max-{name.replace('_', '-')}", f"{name.replace('_', ' ')}: {count}, the budget is {limit}")
     found, least = numbers.speed_up, budgets.min_speedup
     if least is not None and found is None:
         text = "min-speedup is not checked: the model is optimised already"

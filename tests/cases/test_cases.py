@@ -29,8 +29,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.numpy_helper
-import onnx.parser
 import onnx_ir
 import pytest
 

@@ -9,6 +9,7 @@ import pytest
 from command_line import PLANNED, TARGET, Cli, CommandResult, assert_one_line, convolutions, files, relu
 
 import layoutopt
+from layoutopt.explanation import Explanation
 from layoutopt.report.schema import Report
 
 # --- optimize ----------------------------------------------------------------------------------------------
@@ -225,3 +226,119 @@ def test_a_runtime_is_no_target(cli: Cli, tmp_path: Path, name: str) -> None:
     onnx.save(convolutions(), tmp_path / "m.onnx")
     done = cli("m.onnx", "-t", name)
     assert done.code == 4 and "--runtime any" in done.err
+
+
+# --- --json of every command -----------------------------------------------------------------------------
+
+COMMANDS = {
+    "optimize": ("model.onnx", "--no-verify", *PLANNED),
+    "inspect": ("model.onnx", *PLANNED),
+    "verify": ("model.onnx", "model.onnx"),
+    "check": ("model.onnx",),
+    "formats": ("NHWC",),
+    "targets": ("gpu-hopper",),
+    "list ops": ("Conv",),
+    "list runtimes": (),
+    "list passes": (),
+    "list dialects": (),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json(cli: Cli, model: str, command: str) -> None:
+    arguments = (*command.split(), *COMMANDS[command])
+    printed = cli(*arguments, "--json")
+    assert (printed.code, printed.err) == (0, "")
+    record = json.loads(printed.out)
+    assert record["layoutopt_version"]
+    for _ in range(2):
+        written = cli(*arguments, "--json", "record.json")
+        assert written.code == 0 and written.out != printed.out != ""
+        assert json.loads(Path("record.json").read_text()).keys() - record.keys() == {"layoutopt_file"}
+    Path("foreign.json").write_text("[]")
+    refused = cli(*arguments, "--json", "foreign.json")
+    assert refused.code == 8
+    assert_one_line(refused.err)
+    assert cli(*arguments, "--json", "foreign.json", "--force").code == 0
+
+
+def test_json_takes_only_names_in_json_as_its_file(cli: Cli, model: str) -> None:
+    assert json.loads(cli("formats", "--json", "NHWC").out)["name"] == "NHWC"
+    assert json.loads(cli("inspect", "--json", model, *PLANNED).out)["model"] == model
+    assert cli("formats", "NHWC", "--json=record").code == 0
+    assert json.loads(Path("record").read_text())["name"] == "NHWC"
+
+
+def test_quiet(cli: Cli, model: str) -> None:
+    for command in (("verify", model, model), ("check", model), ("optimize", model, "--no-verify", *PLANNED)):
+        done = cli(*command, "--quiet")
+        assert (done.code, done.out, done.err) == (0, "", "")
+
+
+# --- explain ---------------------------------------------------------------------------------------------
+
+ASCEND = ("--target", "ascend-310")
+
+
+def test_explain_names_both_sides_of_each_conversion_and_prices_the_alternatives(cli: Cli, model: str) -> None:
+    found = cli("explain", model, *ASCEND)
+    assert (found.code, found.err) == (0, "")
+    assert "proven optimal" in found.out
+    assert ". y: NCHW16c to NCHW" in found.out
+    lines = [" ".join(line.split()) for line in found.out.splitlines()]
+    assert "from Conv conv1 NCHW16c NCHW NCHW16c" in lines and "to graph output y NCHW NCHW" in lines
+    assert "alternatives" in lines and "remedies" in lines
+
+
+def test_the_record_is_the_explanation(cli: Cli, model: str) -> None:
+    found = Explanation.model_validate_json(cli("explain", model, *ASCEND, "--json").out)
+    assert found.target == "ascend-310" and found.model == model
+    assert found.conversions and all(each.is_priced for each in found.conversions)
+    few = json.loads(cli("explain", model, *ASCEND, "--json", "--limit", "0").out)
+    assert [each["is_priced"] for each in few["conversions"]] == [False] * len(found.conversions)
+    assert "alternatives" not in cli("explain", model, *ASCEND, "--limit", "0").out
+
+
+def test_a_tensor_and_a_node(cli: Cli, model: str) -> None:
+    for name in ("b", "conv0"):
+        found = cli("explain", model, name, *ASCEND)
+        assert found.code == 0
+        assert "alternatives" in found.out and "kernel" in found.out
+        assert json.loads(cli("explain", model, name, *ASCEND, "--json").out)["item"]["name"] == name
+
+
+def test_a_model_without_conversions_takes_one_line(cli: Cli, tmp_path: Path) -> None:
+    onnx.save(relu(), tmp_path / "relu.onnx")
+    lines = cli("explain", "relu.onnx", *ASCEND).out.splitlines()
+    assert [line for line in lines if "conversions" in line] == ["  conversions     0"]
+    assert len(lines) == 3
+
+
+def test_a_model_that_was_optimised_has_no_plan_to_explain(cli: Cli, model: str) -> None:
+    assert cli("optimize", model, "-o", "out.onnx", *ASCEND, "--no-verify").code == 0
+    found = cli("explain", "out.onnx", *ASCEND)
+    assert found.code == 0
+    assert "no plan  it has been optimised like this before" in found.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (
+            ("conv2",),
+            2,
+            "error: conv2: there is no such tensor or node when formats are planned; near it are conv1, conv0",
+        ),
+        (("--target", "gpu-hopper,ascend-310"), 4, "a plan for several targets has no single price to explain"),
+        (("--target", "nothing"), 4, "nothing"),
+        (("--limit", "-1"), 2, "--limit"),
+        (("--pin", "x"), 2, "not a pin"),
+        (("--pin", "none=NHWC"), 6, "none: there is no such tensor to pin"),
+        (("--dim", "N=2"), 2, "N"),
+    ],
+)
+def test_errors_are_one_line(cli: Cli, model: str, arguments: tuple[str, ...], code: int, line: str) -> None:
+    found = cli("explain", model, *arguments)
+    assert found.code == code
+    assert found.out == "" and line in found.err
+    assert found.err.count("\n") == 1

@@ -8,9 +8,10 @@ from itertools import product
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from test_format_laws import bound, formats, numbered
 
 from layoutopt.errors import FormatError
-from layoutopt.formats import Conversion, Format, Part, pack
+from layoutopt.formats import Conversion, Format, pack
 from layoutopt.systems.cute import (
     CuteLayout,
     IntTuple,
@@ -147,38 +148,25 @@ def test_left_inverse(layout: CuteLayout) -> None:
 # --- formats -----------------------------------------------------------------------------------------------
 
 
-@st.composite
-def formats(draw: Callable, rank: int) -> Format:
-    """Any order of the axes and of up to two blocks each."""
-    parts = [Part(axis) for axis in draw(st.permutations(range(rank)))]
-    for axis in range(rank):
-        span = 1
-        for block in draw(st.lists(st.sampled_from((2, 3, 4)), max_size=2)):
-            parts.insert(draw(st.integers(0, len(parts))), Part(axis, block, span))
-            span *= block
-    return Format(tuple(parts))
+def is_small(case: tuple[Format, tuple[int, ...]]) -> bool:
+    return math.prod(int(dim) for dim in case[0].padded_shape(case[1])) <= 3000
 
 
-@st.composite
-def bound(draw: Callable) -> tuple[Format, tuple[int, ...]]:
-    fmt = draw(formats(draw(st.integers(0, 4))))
-    shape = tuple(draw(st.integers(1, 9)) for _ in range(fmt.rank))
-    assume(math.prod(int(dim) for dim in fmt.padded_shape(shape)) <= 3000)
-    return fmt, shape
+BOUND = bound(least=1).filter(is_small)
 
 
-@given(bound())
+@given(BOUND)
 def test_a_format_is_a_layout(case: tuple[Format, tuple[int, ...]]) -> None:
     """`pack` stores the elements at the layout's offsets, and padding elements have coordinates beyond the logical extents."""
     fmt, shape = case
     layout = from_format(fmt, shape)
     coords = np.ix_(*map(np.arange, shape))
-    memory = pack(np.arange(math.prod(shape)).reshape(shape), fmt).ravel()
-    assert (memory[layout(coords) if shape else layout(0)] == np.arange(math.prod(shape)).reshape(shape)).all()
+    memory = pack(numbered(shape), fmt).ravel()
+    assert (memory[layout(coords) if shape else layout(0)] == numbered(shape)).all()
     assert sorted(layout.values().tolist()) == list(range(memory.size))
 
 
-@given(bound())
+@given(BOUND)
 def test_and_back(case: tuple[Format, tuple[int, ...]]) -> None:
     """The format may be another one for axes of extent 1, but never for the bytes."""
     fmt, shape = case
@@ -191,7 +179,7 @@ def test_and_back(case: tuple[Format, tuple[int, ...]]) -> None:
 @given(st.data())
 def test_a_conversion_is_a_composition(data: st.DataObject) -> None:
     """dst[i] = src[map(i)] for every offset of the destination's memory, padding included."""
-    src, shape = data.draw(bound())
+    src, shape = data.draw(BOUND)
     dst = data.draw(formats(src.rank))
     shape = tuple(math.lcm(src.block(axis), dst.block(axis)) * data.draw(st.integers(1, 2)) for axis in range(src.rank))
     assume(math.prod(shape) <= 3000)
@@ -200,8 +188,7 @@ def test_a_conversion_is_a_composition(data: st.DataObject) -> None:
     except FormatError as error:
         assert "is no layout" in str(error)
         return
-    values = np.arange(math.prod(shape)).reshape(shape)
-    assert (pack(values, dst).ravel() == pack(values, src).ravel()[found.values()]).all()
+    assert (pack(numbered(shape), dst).ravel() == pack(numbered(shape), src).ravel()[found.values()]).all()
     assert found == coalesce(found)
     if src == dst:
         assert found == coalesce(CuteLayout(math.prod(shape)))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-import onnx.parser
 import onnx_ir
 import pytest
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx.parser
 import platformdirs
 import pytest
 from kernel_samples import MACHINE, OPSETS, InventedTimes, calibrated_kernels

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import onnx
-import onnx.parser
 import psutil
 import pytest
 

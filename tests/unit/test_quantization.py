@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
 import onnx_ir
 import pytest
 from onnx import numpy_helper

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.defs
-import onnx.parser
 import pytest
 from parsed_models import text_model
 from typer.testing import CliRunner

@@ -1,16 +1,14 @@
 """Targets and runtimes: files of users and those that are built in, and the formats that vendors and onnxruntime document."""
 
-import importlib.util
 import json
 import platform
 import re
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import onnx
-import onnx.parser
 import pytest
 from parsed_models import text_model
 
@@ -498,12 +496,7 @@ def test_every_kernel_is_a_row_of_some_target(row: list[Any]) -> None:
             assert any(takes(kernel, block, x, y, source, result) for kernel, block in rows), f"{source} to {result}"
 
 
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generations", ROOT / "benchmarks" / "generations.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+GENERATIONS = runpy.run_path(str(ROOT / "benchmarks" / "generations.py"))
 
 
 @pytest.mark.parametrize(
@@ -523,7 +516,6 @@ def test_formats_by_element_type_and_generation(
     dtype: str, shape: tuple[int, int, int, int], target: str, end: str, formats: str
 ) -> None:
     """The formats before, between and behind two convolutions are MegEngine's; `|` separates formats of equal price."""
-    generations = script()
-    model = generations.convolutions(dtype, shape, rounded=end == "integers")
-    for got, names in zip(generations.chosen(model, target), formats.split(), strict=True):
+    model = GENERATIONS["convolutions"](dtype, shape, rounded=end == "integers")
+    for got, names in zip(GENERATIONS["chosen"](model, target), formats.split(), strict=True):
         assert got in [str(lookup(name)) for name in names.split("|")]

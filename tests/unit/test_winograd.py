@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,6 +38,7 @@ from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.session import inference_session
 
 BLOCK = blocked_channels() or 0
 EAGER = MachineRates(
@@ -114,16 +114,11 @@ def lifted(model: onnx.ModelProto) -> Graph:
     return inference.lift(onnx_ir.serde.deserialize_model(model))
 
 
-def run(model: onnx.ModelProto, level: str = "ORT_ENABLE_ALL", images: int = 2) -> np.ndarray[Any, Any]:
+def run(model: onnx.ModelProto) -> np.ndarray[Any, Any]:
     """Its output on random inputs."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = inference_session(model.SerializeToString())
     generator = np.random.default_rng(1)
-    shapes = {
-        each.name: [dim if isinstance(dim, int) else images for dim in each.shape] for each in session.get_inputs()
-    }
+    shapes = {each.name: [dim if isinstance(dim, int) else 2 for dim in each.shape] for each in session.get_inputs()}
     feed = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     return np.asarray(session.run(None, feed)[0])
 
