@@ -176,7 +176,7 @@ class Settings(SimpleNamespace):
         Raises:
             ArgumentError, TargetError: there is no such target, runtime or dialect.
         """
-        from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
+        from layoutopt.driver.job import cost_model_of, runtime_and_dialect
 
         found = cost_model_of(self.target)
         return found, runtime_and_dialect(self.runtime, self.dialect, found)[0]

@@ -81,7 +81,7 @@ def batch_text(outcomes: Sequence[Outcome]) -> str:
 def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool) -> Document:
     """The plan of a model: formats of ops, conversions and notes; without `show_all`, equal rows of ops are one."""
     verdict = "would be rewritten" if report.changed else f"would be left unchanged: {report.reason}"
-    facts = [Fact(label="result", value=verdict, tone="good" if report.changed else "plain")]
+    facts = [Fact("result", verdict, tone="good" if report.changed else "plain")]
     facts += [each for each in report.facts if each.label not in _NOT_OF_PLANS]
     casts = sorted(report.casts, key=lambda each: -each.seconds)
     conversions = [each.model_dump(include={"tensor", "bytes", "seconds", "reason"}) for each in casts]
@@ -143,14 +143,14 @@ def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str
 
 def explanation_documents(found: Explanation) -> Iterator[Document]:
     """A plan with its conversions, then each conversion with its alternatives, or one tensor or op."""
-    facts = [Fact(label="no plan", value=found.reason)] if found.reason else []
+    facts = [Fact("no plan", found.reason)] if found.reason else []
     if found.plan is not None:
-        facts = [Fact(label="estimated time", value=seconds(found.plan.seconds_after), detail=proof_text(found.plan))]
+        facts = [Fact("estimated time", seconds(found.plan.seconds_after), proof_text(found.plan))]
     if found.item is None and found.plan is not None:
         free = f"{found.free_conversions} more cost nothing" if found.free_conversions else ""
-        facts.append(Fact(label="conversions", value=str(len(found.conversions)), detail=free))
+        facts.append(Fact("conversions", str(len(found.conversions)), free))
     facts += size_facts(found.dims)
-    facts += [Fact(label="note", value=each.reason, tone="absent") for each in found.notes if each.source == "plan"]
+    facts += [Fact("note", each.reason, tone="absent") for each in found.notes if each.source == "plan"]
     moved = [each.model_dump(include={*_MOVED}) for each in found.conversions]
     yield Document(title=found.model, aside=_aside(found), facts=facts, record={"moved": moved})
     for number, each in enumerate(found.conversions, 1):
