@@ -16,8 +16,7 @@ import pytest
 from command_line import PLANNED, Cli, assert_one_line, convolutions, files, relu
 
 import layoutopt
-from layoutopt.batch.cache import MODEL, Cache
-from layoutopt.batch.keys import outcome_key
+from layoutopt.batch.cache import MODEL, Cache, outcome_key
 from layoutopt.errors import ArgumentError
 
 FAST = (*PLANNED, "--no-verify")
@@ -169,6 +168,6 @@ def test_keys_depend_on_content_and_options(folder: Path, monkeypatch: pytest.Mo
         'inherits = "gpu-hopper"\nname = "t"\n[memory]\nbandwidth = { value = 1e9, source = "test" }\n'
     )
     keys.append(key(target="t.toml"))
-    monkeypatch.setattr("layoutopt.batch.keys.software", lambda: {"layoutopt": "another"})
+    monkeypatch.setattr("layoutopt.batch.cache.software", lambda: {"layoutopt": "another"})
     keys.append(key())
     assert len(set(keys)) == len(keys)

@@ -89,7 +89,7 @@ def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
     dumps = sorted(path.name for path in (tmp_path / "dumps").iterdir())
     passes = json.loads(cli("list", "passes", "--json").out)
     steps = [step["name"] for step in (*passes["inference"], *passes["dialects"]["functions"])]
-    assert "lower" in steps
+    assert "equalize-matmul-ranks" in steps
     assert dumps == [f"00-before-{steps[0]}.txt", *(f"{n:02}-after-{step}.txt" for n, step in enumerate(steps, 1))]
 
 
@@ -112,10 +112,10 @@ def test_inspect(cli: Cli, model: str) -> None:
 def test_inspect_what_we_wrote(cli: Cli, model: str, tmp_path: Path) -> None:
     cli("optimize", model, "-o", "out.onnx", *PLANNED, "-q")
     output = cli("inspect", "out.onnx").out
-    for part in ("version", TARGET, "unchanged since it was written", "Conv_NHWC"):
+    for part in ("version", TARGET, "unchanged since it was written"):
         assert part in output
     assert json.loads(cli("inspect", "out.onnx", "--json").out)["stamp"]["target"] == TARGET
-    assert cli("inspect", "out.onnx", *PLANNED).out == output
+    assert "optimised like this before" in cli("inspect", "out.onnx", *PLANNED).out
     changed = onnx.load(tmp_path / "out.onnx")
     changed.graph.node[-1].name = "changed"
     onnx.save(changed, tmp_path / "out.onnx")
@@ -197,7 +197,7 @@ def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
     refused = cli("optimize", "relu.onnx", "-o", "out.onnx", "-t", TARGET, "--config", "sessions=fast")
     assert refused.code == 2
     assert_one_line(refused.err)
-    assert "the dialect has no fast sessions; give a target whose dialect is onnxruntime" in refused.err
+    assert "leave it out, or give a target whose dialect is onnxruntime" in refused.err
     assert cli("optimize", "relu.onnx", "-o", "out.onnx", "--config", "sessions=slow").code == 2
     assert files(tmp_path).keys() == {"relu.onnx"}
     native = ("-t", "cpu-avx2", "--config", "dialect=onnxruntime", "--json", "report.json")

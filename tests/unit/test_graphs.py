@@ -11,8 +11,7 @@ import pytest
 import layoutopt
 from layoutopt import inference
 from layoutopt.cost_models import load_target
-from layoutopt.dialects import DIALECTS, Lower
-from layoutopt.driver.job import with_lowering
+from layoutopt.dialects import DIALECTS
 from layoutopt.errors import InvariantError, PinError
 from layoutopt.formats import Format
 from layoutopt.ir import INVARIANTS, DType, Graph, Op, Padding, Signature, Storage, TensorType, Value, violations
@@ -326,33 +325,11 @@ def test_lowering_and_the_passes_of_a_dialect_are_reported_and_watched(name: str
         pins={"x": "NHWC"},
         watch=lambda moment, step, graph: seen.append((moment, step.name, graph)),
     )
-    names = [step.name for step in with_lowering(DEFAULT_PIPELINE, DIALECTS[name]).passes]
-    assert names[names.index("lower") + 1 :] == [step.name for step in DIALECTS[name].passes]
-    assert [each.name for each in result.report.passes] == names
-    assert next(graph for *moment, graph in seen if moment == ["after", "lower"]) is seen[-1][2]
+    behind = [step.name for step in DIALECTS[name].passes]
+    assert [each.name for each in result.report.passes] == [*(each.name for each in DEFAULT_PIPELINE.passes), *behind]
+    assert next(graph for *moment, graph in seen if moment == ["before", behind[0]]) is seen[-1][2]
     assert result.graph is seen[0][2] is not seen[-1][2]
     assert (result.graph.stage, seen[-1][2].stage) == ("cast", "lowered")
-
-
-def test_a_pass_behind_lowering() -> None:
-    """A pipeline that contains `Lower` runs unchanged, with a further pass behind the passes of the dialect."""
-
-    @dataclass(frozen=True)
-    class Rename(Pass):
-        """before: a lowered graph    after: the same under another name"""
-
-        name = "rename"
-
-        def run(self, graph: Graph, context: PassContext) -> None:
-            graph.name = "renamed"
-
-    ops = DIALECTS["ops"]
-    pipeline = Pipeline((*DEFAULT_PIPELINE.passes, Lower(ops), *ops.passes, Rename()))
-    result = layoutopt.optimize(
-        onnx.parser.parse_model(RELUS), "gpu-hopper", dialect="ops", pins={"x": "NHWC"}, pipeline=pipeline
-    )
-    assert [each.name for each in result.report.passes][-1] == "rename"
-    assert result.proto.graph.name == "renamed"
 
 
 def test_an_exception_names_the_pass(relus: Graph, context: PassContext) -> None:

@@ -26,7 +26,7 @@ from layoutopt.cost_models import (
 )
 from layoutopt.cost_models.runtime_spec import read_runtime
 from layoutopt.cost_models.spec import KernelSpec, SpecModel, check, expand
-from layoutopt.driver.arguments import runtime_and_dialect
+from layoutopt.driver.job import runtime_and_dialect
 from layoutopt.errors import ArgumentError, FormatError, TargetError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.types import DType, Op, Signature, Slot, TensorType, Value
