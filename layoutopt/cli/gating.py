@@ -7,7 +7,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from layoutopt.batch.keys import model_digest
+from layoutopt.batch.cache import model_digest
 from layoutopt.batch.task import Outcome
 from layoutopt.cli.entry import described
 from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
