@@ -22,7 +22,7 @@ from layoutopt.cost_models.target_files import Table
 from layoutopt.ir.graph import is_cast
 from layoutopt.ir.types import Op
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.ops import rule_of
+from layoutopt.ops import X, Y, rule_of
 
 _MIN_KERNELS = 3  # that a fit needs
 _WITH_ARITHMETIC = frozenset(("convolution", "matmul"))
@@ -75,7 +75,7 @@ def grouped(
             continue
         if is_cast(op):
             formats = formats_of(op, signature)
-            name, row = conversion_class(*formats.values(), op.x.dims, model.spec.memory), None
+            name, row = conversion_class(formats[X], formats[Y], op.x.dims, model.spec.memory), None
             sample = Sample(kernel, 0.0, operand_bytes(op, formats), seconds)
         elif work := model.work(op, signature):
             row = work.kernel or _new_row(op)

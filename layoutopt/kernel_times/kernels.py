@@ -126,7 +126,8 @@ class LoweredKernel(LoweredGraph):
             for index, value in enumerate(op.outputs)
         )
         alone = op.copy(inputs, outputs, name="kernel", order=())
-        alone.signature = Signature(*(tuple(each and each.storage for each in some) for some in (inputs, outputs)))
+        storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
+        alone.signature = Signature(*storages)
         graph.add_op(alone)
         graph.outputs += [each for each in outputs if each is not None]
         return cls(graph)

@@ -39,7 +39,6 @@ class RefinedPlan:
         model: the cost model with the prices of the plan.
         plan: the plan.
         kernels: the kernels of the plan.
-        default_seconds: seconds of the plan without Winograd.
         baseline: the model to which the plan is compared, in onnxruntime's default formats and with its fusions: the original
             after onnxruntime's optimiser, or the folded graph.
         baseline_seconds: its seconds; 0 if they are not known.
@@ -49,7 +48,6 @@ class RefinedPlan:
     model: CostModel
     plan: Plan
     kernels: Sequence[UsedKernel]
-    default_seconds: float
     baseline: Literal["optimised", "folded"]
     baseline_seconds: float
     seconds: float
@@ -109,12 +107,11 @@ class Refinement:
             if prices.is_cautious or not self._request(self._kernels(plan.signatures)):
                 break
         prices.uses_alternatives = False
-        before, default = self._default_kernels(original), self._kernels(plan.signatures)
+        before = self._default_kernels(original)
         baseline: Literal["optimised", "folded"] = "optimised" if before else "folded"
-        before = before or self._default_kernels(self.graph)
+        seconds = total_seconds(before or self._default_kernels(self.graph))
         prices.uses_alternatives = True
-        kernels, totals = self._kernels(plan.signatures), (total_seconds(default), total_seconds(before))
-        return RefinedPlan(model, plan, kernels, totals[0], baseline, totals[1], perf_counter() - begin)
+        return RefinedPlan(model, plan, self._kernels(plan.signatures), baseline, seconds, perf_counter() - begin)
 
     @cached_property
     def _prices(self) -> StoredPrices:
