@@ -34,7 +34,6 @@ from layoutopt.ops.qdq import (
     is_in_qdq_group,
     is_lossless_round_trip,
     is_quantizer,
-    with_unified_formats,
 )
 from layoutopt.ops.signatures import (
     Inapplicable,
@@ -92,6 +91,5 @@ __all__ = [
     "signature_of",
     "untransposable_reason",
     "with_padding_states",
-    "with_unified_formats",
     "zero_padding_signature",
 ]
