@@ -24,29 +24,14 @@ Elements: TypeAlias = Array
 """The elements of a small integer tensor, of its shape: objects that are `MaybeExtent`."""
 
 
-class ContradictionError(Exception):
-    """The operands or attributes of a node contradict each other, so that the op fails when it runs."""
-
-
-def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front.
-
-    Raises:
-        ContradictionError: there is no such axis.
-    """
-    if not -rank <= axis < rank:
-        raise ContradictionError(f"axis {axis} of a tensor of rank {rank}")
-    return axis % rank
-
-
 def require(is_consistent: bool, fault: str) -> None:
     """Check a condition that holds for every op that can run.
 
     Raises:
-        ContradictionError: it does not hold.
+        ValueError: it does not hold.
     """
     if not is_consistent:
-        raise ContradictionError(fault)
+        raise ValueError(fault)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
