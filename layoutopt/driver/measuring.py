@@ -10,7 +10,7 @@ from layoutopt.driver.job import Job
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Sizes, point_of_range, symbols
+from layoutopt.ir.sizes import Sizes, symbols
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.errors import RUN_ERRORS, RUN_OR_MEMORY_ERRORS, error_message
@@ -128,11 +128,9 @@ def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], t
 
 def measured_sizes(graph: Graph, sizes: Sizes) -> list[dict[str, int]]:
     """The sizes of the symbolic dimensions, by name, at every point and guard point."""
-    points = [
-        {name: point_of_range(each, at) for name, each in sizes.ranges.items()} for at in range(len(sizes.points))
-    ]
-    guards = [{each.name: guard[each.dim] for each in symbols(graph.inputs)} for guard in sizes.guards]
-    return [each for number, each in enumerate([*points, *guards]) if each not in [*points, *guards][:number]]
+    points = (*sizes.points, *sizes.guards)
+    named = [{each.name: point[each.dim] for each in symbols(graph.inputs)} for point in points]
+    return [each for number, each in enumerate(named) if each not in named[:number]]
 
 
 def _row(found: SpeedUp) -> MeasuredReport:

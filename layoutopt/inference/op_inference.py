@@ -253,8 +253,11 @@ def _merged_dim(found: Dim | None, declared: Dim | None, names: DimNames, known:
 
 
 def is_open(dim: Dim | None, known: Set[str]) -> bool:
-    """Whether inference has found no extent for a dimension; the extents of inputs, with the names `known`, are found."""
-    return dim is None or (isinstance(dim, Extent) and is_unknown(dim) and not dim.names <= known)
+    """Whether inference has found no extent for a dimension, or computes it from such dimensions.
+
+    The extents of inputs, with the names `known`, are found.
+    """
+    return dim is None or (isinstance(dim, Extent) and any(map(is_unknown, dim.names - known)))
 
 
 def contradicts(declared: Shape | None, found: Sequence[Dim | None] | None, known: Set[str]) -> bool:

@@ -82,10 +82,9 @@ class View(LayoutRule):
         found = (position for position, dim in enumerate(y.shape) if dim == x.shape[axis] and dim != 1)
         return next((position for position in found if volume(y.shape[:position]) == volume(x.shape[:axis])), None)
 
-    def moves_bytes(self, op: Op) -> bool:
+    def moves_bytes(self, op: Op, signature: Signature) -> bool:
         """Whether bytes move: the signature has an output format that is not the same bytes as the input."""
-        x, y = op.signature and op.signature.inputs[0], op.signature and op.signature.outputs[0]
-        value = op.outputs[0]
+        x, y, value = signature.inputs[0], signature.outputs[0], op.outputs[0]
         if not x or not y or value is None or value.shape is None:
             return False
         same = self.output_format(op, x.format)

@@ -16,8 +16,7 @@ import pytest
 from command_line import PLANNED, Cli, assert_one_line, convolutions, files, relu
 
 import layoutopt
-from layoutopt.batch.cache import MODEL, Cache
-from layoutopt.batch.keys import outcome_key
+from layoutopt.batch.cache import MODEL, Cache, outcome_key
 from layoutopt.errors import ArgumentError
 
 FAST = (*PLANNED, "--no-verify")
@@ -95,25 +94,6 @@ def test_an_interruption_ends_in_one_line_and_leaves_nothing_half_written(tmp_pa
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("m --jobs -1", "Invalid value for '--jobs'"),
-        ("m --cluster tcp://host:1 --jobs 1", "is not the address of a cluster"),
-        ("m/a.onnx --cache cache", "is for several models"),
-        ("m --cache m", "is no cache of layoutopt"),
-        ("m -o out --cache out", "is the folder of the results"),
-        ("m/a.onnx m/relu.onnx -o o.onnx", "several models need a folder"),
-    ],
-)
-def test_wrong_options_are_one_line(cli: Cli, tmp_path: Path, arguments: str, expected: str) -> None:
-    before = files(tmp_path)
-    refused = cli(*arguments.split(), *FAST)
-    assert refused.code == 2 and expected in refused.err
-    assert_one_line(refused.err)
-    assert files(tmp_path) == before and not Path("out").exists()
-
-
 # --- Python ------------------------------------------------------------------------------------------------
 
 
@@ -188,6 +168,6 @@ def test_keys_depend_on_content_and_options(folder: Path, monkeypatch: pytest.Mo
         'inherits = "gpu-hopper"\nname = "t"\n[memory]\nbandwidth = { value = 1e9, source = "test" }\n'
     )
     keys.append(key(target="t.toml"))
-    monkeypatch.setattr("layoutopt.batch.keys.software", lambda: {"layoutopt": "another"})
+    monkeypatch.setattr("layoutopt.batch.cache.software", lambda: {"layoutopt": "another"})
     keys.append(key())
     assert len(set(keys)) == len(keys)
