@@ -50,8 +50,8 @@ def list_(given: Given, kind: Kind, name: str | None) -> None:
     """
     if kind is not Kind.OPS and name is not None:
         raise UsageError("is for operators", where=name, hint="write layoutopt list ops NAME")
-    record = OutputFiles(f"list {kind.value}", given)
-    others = {Kind.RUNTIMES: _runtimes, Kind.PASSES: _passes, Kind.DIALECTS: _dialects}
+    record = OutputFiles(f"list {kind}", given)
+    others = {"runtimes": _runtimes, "passes": _passes, "dialects": _dialects}
     data, documents = others[kind]() if kind in others else _operators(name)
     record.show(data, *documents)
 

@@ -29,15 +29,16 @@ def check(given: Given, model: Path) -> None:
     record = OutputFiles("check", given, model, reads=given.custom_ops)
     with kernel_libraries(given.custom_ops), ProgressLine() as progress:
         found = check_model(model, progress)
-    facts: dict[str, Any] = {"problems": list(found.problems), "is_blocked": found.is_blocked, **asdict(found)}
+    verdict = "incompatible" if found.problems else "compatible"
+    facts: dict[str, Any] = {"verdict": verdict, "problems": list(found.problems), "is_blocked": found.is_blocked}
+    facts |= asdict(found)
     operators = [each | each.pop("support") for each in facts.pop("usages")]
     shown = [each for each in operators if given.show_all or each["domain"] or each["status"] != "kernel"]
     hidden = len(operators) - len(shown)
     note = f"{hidden} more, standard ONNX operators, have a kernel: --all lists them." if hidden else ""
-    verdict = "incompatible" if found.problems else "compatible"
     record.show(
-        {"model": path_text(model), "fits": not found.problems, **facts, "operators": operators},
-        Document(title=path_text(model), record={"verdict": verdict, **facts, "operators": shown}, note=note),
+        {"model": path_text(model), **facts, "operators": operators},
+        Document(title=path_text(model), record={**facts, "operators": shown}, note=note),
     )
     if found.problems:
         problem, hint = next(iter(found.problems.items()))
@@ -65,7 +66,7 @@ def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | Non
             seed=given.seed,
             dims=dims,
             inputs=arrays,
-            runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+            runtimes=list(dict.fromkeys(map(str, runtime or [Runtime.ONNXRUNTIME]))),
             progress=progress,
         )
     record.show(report, _bench_document(report))

@@ -14,7 +14,7 @@ from layoutopt.driver.options import Options, PlanOptions, check, option, takes,
 from layoutopt.driver.prices import calibrated_plan
 from layoutopt.driver.result import plan_report
 from layoutopt.errors import TargetError
-from layoutopt.explanation.conversions import conversion, ranked_casts
+from layoutopt.explanation.conversions import conversion
 from layoutopt.explanation.item import explain_item, find_item
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.schema import Explanation
@@ -91,15 +91,16 @@ def explain(options: ExplainOptions) -> Explanation:
 
 
 def _conversions(view: PlanView, limit: int) -> dict[str, Any]:
-    """The fields of all conversions."""
-    priced, free = ranked_casts(view)
+    """The fields of all conversions, those with a cost in descending order of it, else in the order of the graph."""
+    casts = list(view.casts())
+    priced = sorted((each for each in casts if each.seconds > 0), key=lambda each: -each.seconds)
     conversions = []
     view.job.progress("pricing alternatives")
     has_time = not view.plan.stopped
     for number, cast in enumerate(priced):
         is_priced = has_time and number < limit and not view.repricer.is_out_of_time
         conversions.append(conversion(view, cast, is_priced=is_priced))
-    return {"conversions": tuple(conversions), "free_conversions": free}
+    return {"conversions": tuple(conversions), "free_conversions": len(casts) - len(priced)}
 
 
 def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:

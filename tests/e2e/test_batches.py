@@ -90,25 +90,6 @@ def test_an_interruption_ends_in_one_line_and_leaves_nothing_half_written(tmp_pa
             time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("m --jobs -1", "Invalid value for '--jobs'"),
-        ("m --cluster tcp://host:1 --jobs 1", "is not the address of a cluster"),
-        ("m/a.onnx --cache cache", "is for several models"),
-        ("m --cache m", "is no cache of layoutopt"),
-        ("m -o out --cache out", "is the folder of the results"),
-        ("m/a.onnx m/relu.onnx -o o.onnx", "several models need a folder"),
-    ],
-)
-def test_wrong_options_are_one_line(cli: Cli, tmp_path: Path, arguments: str, expected: str) -> None:
-    before = files(tmp_path)
-    refused = cli(*arguments.split(), *FAST)
-    assert refused.code == 2 and expected in refused.err
-    assert_one_line(refused.err)
-    assert files(tmp_path) == before and not Path("out").exists()
-
-
 # --- Python ------------------------------------------------------------------------------------------------
 
 

@@ -217,11 +217,8 @@ def caveats(first: list[list[float]], second: list[list[float]]) -> list[str]:
     return list(speed_caveats(blocks, 1, "AB"))
 
 
-def test_a_clear_effect_raises_no_doubt() -> None:
+def test_an_effect_raises_a_doubt_if_its_interval_includes_one() -> None:
     assert caveats([[2.0, 2.02]] * 6, [[1.0, 1.0]] * 6) == []
-
-
-def test_an_interval_that_includes_one() -> None:
     (caveat,) = caveats([[0.99, 0.99], [1.0, 1.0], [1.01, 1.01]] * 4, [[1.0, 1.0]] * 12)
     assert caveat == "B against A: no difference is shown, the confidence interval includes 1"
 

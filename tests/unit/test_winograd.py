@@ -17,19 +17,8 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime import DOMAIN
+from layoutopt.dialects.onnxruntime import DOMAIN, winograd
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
-from layoutopt.dialects.onnxruntime.winograd import (
-    MACHINE_RATES,
-    MachineRates,
-    Site,
-    Winograd,
-    WinogradRewriter,
-    convolution_graph,
-    estimated_times,
-    minimal_filtering,
-    site_of,
-)
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RequestedTimes
@@ -41,7 +30,7 @@ from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import inference_session
 
 BLOCK = blocked_channels() or 0
-EAGER = MachineRates(
+EAGER = winograd.MachineRates(
     op_seconds=0.0, min_speedup=1.0, cache_bandwidth=1e30, memory_bandwidth=1e30, filter_bandwidth=1e30
 )  # the tiling with the fewest products
 ACTIVATIONS: dict[str, tuple[float, ...]] = {
@@ -56,14 +45,9 @@ ACTIVATIONS: dict[str, tuple[float, ...]] = {
 needs_blocks = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked kernels on this processor")
 
 
-def rewrite(graph: Graph) -> None:
-    """Run the pass, for speeds at which the fewest products are fastest."""
-    Winograd(EAGER).run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK))
-
-
 @pytest.mark.parametrize(("outputs", "taps"), [(1, 1), (2, 3), (4, 3)])
 def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
-    algorithm = minimal_filtering(outputs)
+    algorithm = winograd.minimal_filtering(outputs)
     assert algorithm.taps == taps and algorithm.num_components == outputs + taps - 1
     random = np.random.default_rng(0)
     for _ in range(20):
@@ -136,20 +120,15 @@ def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
     for index in range(count):
         graph = lifted(model)
         site = _site(graph)
-        WinogradRewriter(graph, site, site.tilings[index], BLOCK).run()
+        winograd.WinogradRewriter(graph, site, site.tilings[index], BLOCK).run()
         found.append(emitted(graph))
     return found
 
 
 def _site(graph: Graph) -> Any:
-    (site,) = [site_of(op, BLOCK) for op in graph.ops]
+    (site,) = [winograd.site_of(op, BLOCK) for op in graph.ops]
     assert site is not None
     return site
-
-
-def same(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> None:
-    assert want.shape == got.shape
-    np.testing.assert_allclose(got, want, rtol=0, atol=3e-5)
 
 
 @needs_blocks
@@ -166,7 +145,7 @@ def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], **fields:
     model = convolution(image, **fields)
     want = run(model)
     for rewritten in in_tiles(model):
-        same(want, run(rewritten))
+        np.testing.assert_allclose(run(rewritten), want, rtol=0, atol=3e-5, strict=True)
 
 
 @needs_blocks
@@ -185,7 +164,7 @@ def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], **fields:
 def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
     graph = lifted(convolution(fields.pop("image", (12, 12)), **fields))
     before = graph.version
-    rewrite(graph)
+    winograd.Winograd(EAGER).run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK))
     assert graph.version == before
 
 
@@ -202,7 +181,7 @@ def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
     site = _site(lifted(convolution(shape[2:], channels=shape[:2])))
-    useful = estimated_times(site, BLOCK, MachineRates()).useful
+    useful = winograd.estimated_times(site, BLOCK, winograd.MachineRates()).useful
     assert next((tuple(each.outputs for each in tiles) for tiles in useful), None) == expected
 
 
@@ -223,8 +202,8 @@ def lowered(side: int = 14) -> Graph:
     return graph
 
 
-def sites(graph: Graph) -> list[Site]:
-    return [site for op in graph.ops if (site := site_of(op, BLOCK)) is not None]
+def sites(graph: Graph) -> list[winograd.Site]:
+    return [site for op in graph.ops if (site := winograd.site_of(op, BLOCK)) is not None]
 
 
 @needs_blocks
@@ -255,7 +234,7 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
 
 def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) -> Graph:
     graph = lowered()
-    Winograd().run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK, time_graphs=time))
+    winograd.Winograd().run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK, time_graphs=time))
     return graph
 
 
@@ -263,9 +242,11 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
-    candidates = [estimated_times(site, BLOCK, MACHINE_RATES[BLOCK]).promising for site in sites(lowered())]
+    candidates = [
+        winograd.estimated_times(site, BLOCK, winograd.MACHINE_RATES[BLOCK]).promising for site in sites(lowered())
+    ]
     favourites = {
-        LoweredGraph(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
+        LoweredGraph(winograd.convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
         for site, found_tilings in zip(sites(lowered()), candidates, strict=True)
     }
     seen: list[str] = []
@@ -278,7 +259,7 @@ def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     assert favourites <= set(seen)
     expected = 0
     for site, found_tilings in zip(sites(lowered()), candidates, strict=True):
-        expected += len(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
+        expected += len(winograd.convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
     assert len(found.ops) == expected
 
 
