@@ -19,7 +19,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.timed_batches import RequestedTimes
+from layoutopt.kernel_times.store import RequestedTimes
 from layoutopt.ops import View, canonical_signature, rule_of
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 
