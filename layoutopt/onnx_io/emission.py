@@ -200,17 +200,16 @@ class Emission:
         return node
 
     def _attributes(self, op: Op) -> list[ir.Attr]:
-        """The attributes of an op in the order of the original node; unchanged attributes are those of the original node."""
+        """The attributes of an op, graphs last; unchanged attributes are those of the original node."""
         known = op.origin.attributes if isinstance(op.origin, ir.Node) else {}
         schema = find_schema(op.op_type, op.domain, op.version)
-        found = {
-            name: known[name]
+        found = (
+            known[name]
             if name in known and is_same_attribute(known[name], value)
             else attribute_to_ir(name, value, schema)
             for name, value in op.attributes.items()
-        }
-        found |= {name: ir.AttrGraph(name, self._bodies[body]) for name, body in op.bodies.items()}
-        return [found[name] for name in dict.fromkeys([*(name for name in known if name in found), *found])]
+        )
+        return [*found, *(ir.AttrGraph(name, self._bodies[body]) for name, body in op.bodies.items())]
 
 
 def _ir_version(graph: Graph, origin: ir.Model | None) -> int:

@@ -11,7 +11,6 @@ the values of the main graph.
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import onnx
@@ -86,13 +85,7 @@ def embedded(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """A tensor that is written with its elements."""
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor
-    return ir.LazyTensor(
-        partial(_same, tensor), tensor.dtype, tensor.shape, name=tensor.name, doc_string=tensor.doc_string
-    )
-
-
-def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    return tensor
+    return ir.LazyTensor(lambda: tensor, tensor.dtype, tensor.shape, name=tensor.name, doc_string=tensor.doc_string)
 
 
 @contextmanager
