@@ -176,17 +176,7 @@ def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
             return taken[name, overload]
         number += 1
         name, overload = (name, str(number)) if label.has_overloads else (f"{label.name}_{number}", "")
-    body = draft.body
-    function = Function(
-        label.domain,
-        name,
-        tuple(value.name for value in body.inputs),
-        tuple(value.name for value in body.outputs),
-        tuple(draft.attributes),
-        body,
-        doc=key,
-        overload=overload,
-    )
+    function = Function(label.domain, name, tuple(draft.attributes), draft.body, doc=key, overload=overload)
     graph.functions.append(function)
     return function
 

@@ -172,8 +172,8 @@ class Emission:
         body = function.body
         self._values |= {value: declare(value, value.name) for value in body.values}
         graph = ir.Graph(
-            [self._values[body.value(name)] for name in function.inputs],
-            [self._values[body.value(name)] for name in function.outputs],
+            [self._values[value] for value in body.inputs],
+            [self._values[value] for value in body.outputs],
             nodes=[*map(self._node, body.ops)],
             opset_imports=dict(opsets),
             doc_string=function.doc or None,
