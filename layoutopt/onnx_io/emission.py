@@ -42,13 +42,9 @@ def drop_output_shapes(model: ir.Model, names: Collection[str]) -> None:
 
 
 class Emission:
-    """The ONNX model of a graph, and the names of the values in it.
+    """The ONNX model of a graph, in `model`.
 
     Bodies capture outer values again by name. Every name is unique in the model, so that no name shadows another.
-
-    Attributes:
-        model: the model.
-        names: the names of the values of the graph and of its bodies.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -64,7 +60,6 @@ class Emission:
         for op in (op for each in self._graphs for op in each.ops if op.bodies):
             for body in op.bodies.values():
                 self._declare(op, body)
-        self.names = {value: each.name or "" for value, each in self._values.items()}
         origin = graph.root.origin if isinstance(graph.root.origin, ir.Model) else None
         version, opsets = _ir_version(graph, origin), self._opset_imports(graph)
         functions = list(origin.functions.values()) if origin is not None else []

@@ -66,11 +66,10 @@ def operators() -> list[tuple[str, str]]:
 @lru_cache(maxsize=1)
 def opsets_of_onnx() -> dict[str, int]:
     """The newest opset of each domain of onnx."""
-    return {"" if domain == "ai.onnx" else domain: newest for domain, (_, newest) in _version_map().items()}
-
-
-def _version_map() -> dict[str, tuple[int, int]]:
-    return dict(onnx.defs.C.schema_version_map())
+    return {
+        "" if domain == "ai.onnx" else domain: newest
+        for domain, (_, newest) in dict(onnx.defs.C.schema_version_map()).items()
+    }
 
 
 def is_onnxruntime_op(domain: str, op_type: str, version: int) -> bool:
