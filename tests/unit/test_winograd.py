@@ -23,13 +23,13 @@ from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is
 from layoutopt.dialects.onnxruntime.winograd import (
     MACHINE_RATES,
     MachineRates,
-    Site,
+    Tiles,
     Winograd,
     WinogradRewriter,
-    convolution_graph,
-    estimated_times,
+    candidates,
+    faster,
     minimal_filtering,
-    site_of,
+    tilings,
 )
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
@@ -41,9 +41,6 @@ from layoutopt.passes.base import PassContext
 from layoutopt.runtime.kernel_queries import blocked_channels
 
 BLOCK = blocked_channels() or 0
-EAGER = MachineRates(
-    op_seconds=0.0, min_speedup=1.0, cache_bandwidth=1e30, memory_bandwidth=1e30, filter_bandwidth=1e30
-)  # the tiling with the fewest products
 ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "Relu": (),
     "Sigmoid": (),
@@ -56,19 +53,14 @@ ACTIVATIONS: dict[str, tuple[float, ...]] = {
 needs_blocks = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked kernels on this processor")
 
 
-def rewrite(graph: Graph) -> None:
-    """Run the pass, for speeds at which the fewest products are fastest."""
-    Winograd(EAGER).run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK))
-
-
 @pytest.mark.parametrize(("outputs", "taps"), [(1, 1), (2, 3), (4, 3)])
 def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
-    algorithm = minimal_filtering(outputs)
-    assert algorithm.taps == taps and algorithm.num_components == outputs + taps - 1
+    algorithm, tiles = minimal_filtering(outputs), Tiles(outputs, outputs)
+    assert tiles.num_taps == taps and tiles.num_components == outputs + taps - 1
     random = np.random.default_rng(0)
     for _ in range(20):
-        d, g = random.integers(-9, 9, algorithm.num_components), random.integers(-9, 9, taps)
-        y = algorithm.output_rows @ ((algorithm.filter_rows @ g) * (algorithm.input_rows @ d))
+        d, g = random.integers(-9, 9, tiles.num_components), random.integers(-9, 9, taps)
+        y = algorithm.outputs @ ((algorithm.filters @ g) * (algorithm.inputs @ d))
         np.testing.assert_allclose(y, np.correlate(d, g), rtol=0, atol=1e-11)
 
 
@@ -136,20 +128,12 @@ def emitted(graph: Graph) -> onnx.ModelProto:
 
 def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
     """The model in every tiling."""
-    count = len(_site(lifted(model)).tilings)
     found = []
-    for index in range(count):
+    for tiling in tilings(lifted(model).ops[0], BLOCK):
         graph = lifted(model)
-        site = _site(graph)
-        WinogradRewriter(graph, site, site.tilings[index], BLOCK).run()
+        WinogradRewriter(graph, graph.ops[0], tiling, BLOCK).run()
         found.append(emitted(graph))
     return found
-
-
-def _site(graph: Graph) -> Any:
-    (site,) = [site_of(op, BLOCK) for op in graph.ops]
-    assert site is not None
-    return site
 
 
 def same(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> None:
@@ -188,10 +172,8 @@ def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], **fields:
     ],
 )
 def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
-    graph = lifted(convolution(fields.pop("image", (12, 12)), **fields))
-    before = graph.version
-    rewrite(graph)
-    assert graph.version == before
+    (op,) = lifted(convolution(fields.pop("image", (12, 12)), **fields)).ops
+    assert tilings(op, BLOCK) == []
 
 
 @needs_blocks
@@ -206,9 +188,9 @@ def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
     ],
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
-    site = _site(lifted(convolution(shape[2:], channels=shape[:2])))
-    useful = estimated_times(site, BLOCK, MachineRates()).useful
-    assert next((tuple(each.outputs for each in tiles) for tiles in useful), None) == expected
+    (op,) = lifted(convolution(shape[2:], channels=shape[:2])).ops
+    found = faster(candidates(op, BLOCK, MachineRates()))
+    assert next((tuple(axis.outputs for axis in each.tiling or ()) for each in found), None) == expected
 
 
 def lowered(side: int = 14) -> Graph:
@@ -226,10 +208,6 @@ def lowered(side: int = 14) -> Graph:
     graph = inference.lift(onnx_io.from_message(model))
     graph.stage = "lowered"
     return graph
-
-
-def sites(graph: Graph) -> list[Site]:
-    return [site for op in graph.ops if (site := site_of(op, BLOCK)) is not None]
 
 
 @needs_blocks
@@ -268,23 +246,18 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
-    candidates = [estimated_times(site, BLOCK, MACHINE_RATES[BLOCK]).promising for site in sites(lowered())]
-    favourites = {
-        LoweredGraph(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
-        for site, found_tilings in zip(sites(lowered()), candidates, strict=True)
-    }
+    tiled = [candidates(op, BLOCK, MACHINE_RATES[BLOCK])[1:] for op in lowered().ops]
+    favourites = [LoweredGraph(each[chosen % len(each)].graph) for each in tiled]
+    keys = {each.key for each in favourites}
     seen: list[str] = []
 
     def time(graphs: Sequence[Graph]) -> list[float | None]:
         seen.extend(LoweredGraph(each).key for each in graphs)
-        return [1e-4 if LoweredGraph(each).key in favourites else 3e-4 for each in graphs]
+        return [1e-4 if LoweredGraph(each).key in keys else 3e-4 for each in graphs]
 
     found = rewritten(time)
-    assert favourites <= set(seen)
-    expected = 0
-    for site, found_tilings in zip(sites(lowered()), candidates, strict=True):
-        expected += len(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
-    assert len(found.ops) == expected
+    assert keys <= set(seen)
+    assert len(found.ops) == sum(len(each.graph.ops) for each in favourites)
 
 
 class Reversed(Prices):
