@@ -102,36 +102,33 @@ class RuntimeExtents:
 
     def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], operands: Sequence[Value | None]) -> None:
         self._build = build
-        self._sources: dict[
-            Extent, tuple[Value, int, bool]
-        ] = {}  # an array, and an axis or else the index of an element
+        self._sources: dict[Extent, tuple[Value, bool, int]] = {}  # an array, whether its shape counts, and the index
         self._lists: dict[tuple[Value, bool], Value] = {}
-        for value in (each for each in arrays if each is not None):
-            for axis, dim in enumerate(value.shape or ()):
-                if isinstance(dim, Extent):
-                    self._sources.setdefault(dim, (value, axis, True))
+        lists = [(array, True, array.shape) for array in arrays if array is not None]
         for operand, array in zip(operands, arrays[-len(operands) :] if operands else (), strict=True):
-            for position, element in enumerate((operand.elements if operand is not None else None) or ()):
-                if isinstance(element, Extent) and array is not None:
-                    self._sources.setdefault(element, (array, position, False))
+            if operand is not None and array is not None:
+                lists.append((array, False, operand.elements))
+        for array, is_shape, extents in lists:
+            for index, extent in enumerate(extents or ()):
+                if isinstance(extent, Extent):
+                    self._sources.setdefault(extent, (array, is_shape, index))
 
     def of(self, dim: Dim) -> Value | None:
         """An extent as a tensor; None if it cannot be computed."""
         return self._extent(Extent.of(dim)) if is_computable(dim, {*self._sources}) else None
 
     def _extent(self, extent: Extent) -> Value:
-        if extent.number is not None:
-            return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
         if extent in self._sources:
             return self._element(*self._sources[extent])
-        terms = (self._product(factors, coefficient) for factors, coefficient in reversed(extent.terms))
+        if extent.number is not None:
+            return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
+        terms = []
+        for factors, coefficient in reversed(extent.terms):
+            pieces = [*map(self._atom, factors)]
+            if coefficient != 1 or not pieces:
+                pieces.append(self._extent(Extent.of(coefficient)))
+            terms.append(reduce(partial(self._arithmetic, "Mul"), pieces))
         return reduce(partial(self._arithmetic, "Add"), terms)
-
-    def _product(self, factors: tuple[Atom, ...], coefficient: int) -> Value:
-        pieces = [self._atom(factor) for factor in factors]
-        if coefficient != 1 or not pieces:
-            pieces.append(self._extent(Extent.of(coefficient)))
-        return reduce(partial(self._arithmetic, "Mul"), pieces)
 
     def _atom(self, atom: Atom) -> Value:
         extent = Extent.of_atom(atom)
@@ -143,28 +140,23 @@ class RuntimeExtents:
         (result,) = self._build.op(op_type, [one, other], [_ONE])
         return result
 
-    def _element(self, array: Value, position: int, is_axis: bool) -> Value:
+    def _element(self, array: Value, is_shape: bool, index: int) -> Value:
         """The extent of an axis of an array, or one of its elements."""
-        key = array, is_axis
-        if key not in self._lists:
-            self._lists[key] = self._shape(array) if is_axis else self._as_list(array)
-        numbers = self._lists[key]
+        numbers = self._lists.get((array, is_shape)) or self._list(array, is_shape)
+        self._lists[array, is_shape] = numbers
         if numbers.shape == (1,):
             return numbers
-        index = self._build.constant(np.asarray([position], np.int64), "index")
-        (result,) = self._build.op("Gather", [numbers, index], [_ONE])
+        position = self._build.constant(np.asarray([index], np.int64), "index")
+        (result,) = self._build.op("Gather", [numbers, position], [_ONE])
         return result
 
-    def _shape(self, value: Value) -> Value:
-        (result,) = self._build.op("Shape", [value], [TensorType(DType.INT64, (len(value.dims),))])
-        return result
-
-    def _as_list(self, value: Value) -> Value:
-        """An operand with extents as a vector of int64."""
-        result = value if value.shape else self._build.reshape(value, (1,))
-        if value.dtype is not DType.INT64:
-            result = self._build.cast(result, DType.INT64)
-        return result
+    def _list(self, array: Value, is_shape: bool) -> Value:
+        """The shape of an array, or an operand with extents, as a vector of int64."""
+        if is_shape:
+            (result,) = self._build.op("Shape", [array], [TensorType(DType.INT64, (len(array.dims),))])
+            return result
+        result = array if array.shape else self._build.reshape(array, (1,))
+        return result if result.dtype is DType.INT64 else self._build.cast(result, DType.INT64)
 
 
 # Records the ops on physical arrays that layout rules lower an op to.
@@ -312,14 +304,10 @@ class OpBuilder:
 
     def expand(self, value: Value, like: Value, axes: int) -> Value:
         """The elements of `value`, repeated along the last `axes` axes to the extents of `like`."""
-        extents, rank = like.dims[-axes:], len(like.dims)
+        extents = like.dims[-axes:]
         if value.dims[-axes:] == extents:
             return value
-        if all(isinstance(extent, int) for extent in extents):
-            target = self.constant(np.asarray(extents, dtype=np.int64), "extents")
-        else:
-            (whole,) = self.op("Shape", [like], [TensorType(DType.INT64, (rank,))])
-            target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
+        target = self._extents_tensor(like, extents)
         (result,) = self.op("Expand", [value, target], [value.type_with((*value.dims[:-axes], *extents))])
         return result
 
@@ -439,6 +427,8 @@ class OpBuilder:
 
     def _extents_tensor(self, value: Value, shape: Shape) -> Value:
         """Extents as a tensor, computed from operands; one that cannot be computed is -1, as for Reshape."""
+        if all(isinstance(extent, int) for extent in shape):
+            return self.constant(np.asarray(shape, dtype=np.int64), "extents")
         extents = RuntimeExtents(self, [value, *self._inputs], self._op.inputs)
         found = [extents.of(dim) for dim in shape]
         assert found.count(None) < 2, f"{shape} has several extents that cannot be computed"
