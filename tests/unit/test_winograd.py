@@ -56,7 +56,7 @@ needs_blocks = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked 
 @pytest.mark.parametrize(("outputs", "taps"), [(1, 1), (2, 3), (4, 3)])
 def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
     algorithm, tiles = minimal_filtering(outputs), Tiles(outputs, outputs)
-    assert tiles.num_taps == taps and tiles.num_components == outputs + taps - 1
+    assert algorithm.num_taps == taps and tiles.num_components == outputs + taps - 1
     random = np.random.default_rng(0)
     for _ in range(20):
         d, g = random.integers(-9, 9, tiles.num_components), random.integers(-9, 9, taps)
@@ -129,7 +129,7 @@ def emitted(graph: Graph) -> onnx.ModelProto:
 def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
     """The model in every tiling."""
     found = []
-    for tiling in tilings(lifted(model).ops[0], BLOCK):
+    for tiling in tilings(lifted(model).ops[0], BLOCK)[1:]:
         graph = lifted(model)
         WinogradRewriter(graph, graph.ops[0], tiling, BLOCK).run()
         found.append(emitted(graph))
@@ -190,7 +190,7 @@ def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
     (op,) = lifted(convolution(shape[2:], channels=shape[:2])).ops
     found = faster(candidates(op, BLOCK, MachineRates()))
-    assert next((tuple(axis.outputs for axis in each.tiling or ()) for each in found), None) == expected
+    assert next((tuple(axis.outputs for axis in each.tiling) for each in found), None) == expected
 
 
 def lowered(side: int = 14) -> Graph:

@@ -8,9 +8,9 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVP
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -51,10 +51,15 @@ class Transforms(NamedTuple):
     outputs: Array
 
     @property
+    def num_taps(self) -> int:
+        """The number of taps: 3; 1 for an axis that is not tiled."""
+        return self.filters.shape[1]
+
+    @property
     def error_growth(self) -> float:
         """The rounding error of the least exact output of a tile, as root mean square, relative to that of the definition."""
         inputs, filters, outputs = map(np.square, self)
-        return math.sqrt((outputs @ (inputs.sum(axis=1) * filters.sum(axis=1))).max() / filters.shape[1])
+        return math.sqrt((outputs @ (inputs.sum(axis=1) * filters.sum(axis=1))).max() / self.num_taps)
 
 
 @cache
@@ -112,11 +117,6 @@ class Tiles:
         return len(self.transforms.filters)
 
     @property
-    def num_taps(self) -> int:
-        """The number of taps that the components replace: 3; 1 if the axis is not tiled."""
-        return self.transforms.filters.shape[1]
-
-    @property
     def count(self) -> int:
         """The number of tiles; the last one may be cut."""
         return -(-self.extent // self.outputs)
@@ -135,30 +135,28 @@ Tiling: TypeAlias = tuple[Tiles, Tiles]  # of rows and columns
 
 
 def tilings(op: Op, block: int) -> list[Tiling]:
-    """The ways to cut the result of a blocked convolution into tiles; none if it cannot be tiled.
+    """The ways to cut the result of a blocked convolution into tiles, the direct convolution first; none if it cannot be tiled.
 
     Its filter is 3x3, constant and packed, without groups or strides; its image has known extents and is padded by 1. Channels
-    are whole blocks. None is wider than high, because interleaving columns moves blocks one by one, which takes longer.
+    are whole blocks. No tile is wider than high, because interleaving columns moves blocks one by one, which takes longer.
     """
-    filter, residual = (*op.inputs, None, None, None)[1:4:2]
-    if op.op_type != "Conv" or op.domain != DOMAIN or filter is None or filter.data is None:
+    filter = op.inputs[1] if op.op_type == "Conv" and op.domain == DOMAIN else None
+    if filter is None or filter.data is None or op.integer("group", 1) != 1 or op.integers("pads") != (1,) * 4:
         return []
-    filters, channels, *kernel = map(estimated_extent, filter.dims)
-    steps, pads = {*op.integers("strides"), *op.integers("dilations")}, op.integers("pads")
+    _, channels, *kernel = map(estimated_extent, filter.dims)
     image = [extent for extent in op.y.dims[2:] if isinstance(extent, int)]
-    if kernel != [_TAPS] * 2 or pads != (1,) * 4 or not steps <= {1} or op.integer("group", 1) != 1 or len(image) < 2:
+    if kernel != [_TAPS] * 2 or channels % block or len(image) < 2:
         return []
-    if channels % block or filters % block or op.attributes.get("auto_pad", "NOTSET") != "NOTSET":
-        return []
-    if residual is not None and residual.shape != op.y.shape:
+    if not {*op.integers("strides"), *op.integers("dilations")} <= {1}:
         return []
     rows, columns = ([Tiles(extent, size) for size in (1, 2, 4) if size <= extent] for extent in image)
-    return [(first, second) for first in rows for second in columns if first.outputs >= second.outputs][1:]
+    found = [(first, second) for first in rows for second in columns if first.outputs >= second.outputs]
+    return found if len(found) > 1 else []
 
 
 def filter_growth(tiling: Tiling) -> float:
-    """The ratio of the sizes of the transformed filters and the filter."""
-    return prod(each.num_components / each.num_taps for each in tiling)
+    """The ratio of the sizes of the transformed filters and the filter; 1 for the direct convolution."""
+    return prod(each.num_components / each.transforms.num_taps for each in tiling)
 
 
 # The price of a convolution in tiles: the seconds of its graph, measured or estimated, with a margin.
@@ -175,7 +173,7 @@ _ELEMENT = 4  # bytes
 _NODE_BYTES = 200  # of a node in the file
 _MEASURED_TILINGS = 3
 _MEASURED_RATIO = 2.0  # of an estimate to that of the direct convolution
-_MARGIN, _MARGIN_OF_GROWTH = 1.05, 0.03  # for any tiling, and for every time that its filters are as large
+_MARGIN, _MARGIN_OF_GROWTH = 1.03, 0.05  # for any tiling, and for every time that its filters are as large
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,38 +201,35 @@ _FAST_SESSIONS_OP_SECONDS = 3.1e-6
 """The constant time of an op for `sessions="fast"`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Candidate:
     """A way to compute a convolution.
 
     Attributes:
-        tiling: None for the direct convolution.
+        tiling: its tiles.
         graph: a lowered graph of the convolution alone.
         seconds: of a run.
     """
 
-    tiling: Tiling | None
+    tiling: Tiling
     graph: Graph
     seconds: float
 
     @property
     def price(self) -> float:
         """The seconds, with a margin for a larger file and a larger rounding error."""
-        margin = 1.0 if self.tiling is None else _MARGIN + _MARGIN_OF_GROWTH * filter_growth(self.tiling)
-        return self.seconds * margin
+        growth = filter_growth(self.tiling)
+        return self.seconds * (_MARGIN + _MARGIN_OF_GROWTH * growth if growth > 1 else 1)
 
 
 def candidates(op: Op, block: int, rates: MachineRates, sizes: Sizes = NO_SIZES) -> list[Candidate]:
     """The direct convolution, and at most three tilings whose estimates are not much longer."""
-    direct = convolution_graph(op, None, block)
-    limit = _seconds(direct, rates, sizes)
-    tiled = [
-        Candidate(each, graph, rates.caution * _seconds(graph, rates, sizes))
-        for each in tilings(op, block)
-        for graph in [convolution_graph(op, each, block)]
-    ]
-    fastest = sorted(tiled, key=lambda each: each.seconds)[:_MEASURED_TILINGS]
-    return [Candidate(None, direct, limit), *(each for each in fastest if each.seconds <= _MEASURED_RATIO * limit)]
+    graphs = {each: convolution_graph(op, each, block) for each in tilings(op, block)}
+    direct, *tiled = (Candidate(each, graph, _seconds(graph, rates, sizes)) for each, graph in graphs.items())
+    for each in tiled:
+        each.seconds *= rates.caution
+    tiled.sort(key=lambda each: each.seconds)
+    return [direct, *(each for each in tiled[:_MEASURED_TILINGS] if each.seconds <= _MEASURED_RATIO * direct.seconds)]
 
 
 def faster(found: Sequence[Candidate]) -> list[Candidate]:
@@ -262,8 +257,8 @@ def _seconds(graph: Graph, rates: MachineRates, sizes: Sizes) -> float:
     return total
 
 
-def convolution_graph(op: Op, tiling: Tiling | None, block: int) -> Graph:
-    """A lowered graph of one convolution, in tiles unless `tiling` is None."""
+def convolution_graph(op: Op, tiling: Tiling, block: int) -> Graph:
+    """A lowered graph of one convolution in tiles."""
     graph = Graph("convolution", {"": 18, DOMAIN: 1})
     graph.stage = "lowered"
     operands = [each for each in dict.fromkeys(op.inputs) if each is not None]
@@ -272,7 +267,7 @@ def convolution_graph(op: Op, tiling: Tiling | None, block: int) -> Graph:
     graph.outputs.append(graph.new_value("y", op.y.type))
     inputs = tuple(each and copies[each] for each in op.inputs)
     copy = graph.add_op(op.copy(inputs, tuple(graph.outputs), name="convolution", order=()))
-    if tiling is not None:
+    if filter_growth(tiling) > 1:
         WinogradRewriter(graph, copy, tiling, block).run()
     return graph
 
@@ -307,7 +302,6 @@ def _options(graph: Graph, op: Op, found: Sequence[Candidate], runs: float) -> l
     removed = sum(stored(filter).values()) if graph.has_one_use(filter) else 0
     options = []
     for each in faster(found):
-        assert each.tiling is not None
         nodes = 4 * _NODE_BYTES * prod(axis.num_components for axis in each.tiling)  # two nodes each, and sums
         nbytes = nodes + int(filter.data.nbytes * filter_growth(each.tiling)) - removed
         options.append(TilingOption(each.tiling, runs * (found[0].seconds - each.seconds), nbytes))
@@ -344,24 +338,22 @@ class Winograd(Pass):
             if tilings(op, block) and context.may_change_rounding(self, op.y)
         }
         shapes = {_shape_key(op): op for op in sites}
-        found = {key: candidates(op, block, rates, context.sizes) for key, op in shapes.items()}
+        shared = {key: candidates(op, block, rates, context.sizes) for key, op in shapes.items()}
+        found = {op: shared[_shape_key(op)] for op in sites}
         if context.time_graphs is not None:
-            ranked = sorted(sites, key=lambda op: -runs[sites[op]] * found[_shape_key(op)][0].seconds)
-            keys = dict.fromkeys(_shape_key(op) for op in ranked if isinstance(op.y.dims[0], int))
-            found |= _timed({key: found[key] for key in keys}, context.time_graphs)
-        options = {op: _options(each, op, found[_shape_key(op)], runs[each]) for op, each in sites.items()}
-        budget, chosen = context.budget(self, graph), dict[Op, TilingOption]()
-        ranked = sorted(
-            filter(options.get, options), key=lambda op: -options[op][0].seconds / max(1, options[op][0].nbytes)
-        )
-        for op in ranked:
+            ranked = sorted(sites, key=lambda op: -runs[sites[op]] * found[op][0].seconds)
+            _time([found[op] for op in ranked if isinstance(op.y.dims[0], int)], context.time_graphs)
+        options = {op: _options(each, op, found[op], runs[each]) for op, each in sites.items()}
+        gains = {op: several[0].seconds / max(1, several[0].nbytes) for op, several in options.items() if several}
+        budget, chosen = context.budget(self, graph), dict[Op, Tiling]()
+        for op in sorted(gains, key=gains.__getitem__, reverse=True):
             option = next((each for each in options[op] if each.nbytes <= budget.remaining), options[op][0])
             if budget.request(op.name, option.nbytes, option.seconds):
-                chosen[op] = option
+                chosen[op] = option.tiling
         for op, each in sites.items():
             if op in chosen:
                 context.changed_rounding(self, op.y)
-                WinogradRewriter(each, op, chosen[op].tiling, block).run()
+                WinogradRewriter(each, op, chosen[op], block).run()
 
 
 def _shape_key(op: Op) -> Hashable:
@@ -369,15 +361,16 @@ def _shape_key(op: Op) -> Hashable:
     return tuple(value and value.type for value in op.inputs), tuple(sorted(op.attributes.items()))
 
 
-def _timed(found: Mapping[Hashable, Sequence[Candidate]], time_graphs: TimeGraphs) -> dict[Hashable, list[Candidate]]:
-    """The candidates with measured seconds, for convolutions of which the direct form and at least one tiling are timed."""
-    pending = [each for several in found.values() for each in several]
+def _time(found: Sequence[list[Candidate]], time_graphs: TimeGraphs) -> None:
+    """Measure the candidates of convolutions of which the direct one and at least one tiling can be timed."""
+    pending = [*dict.fromkeys(each for several in found for each in several)]
     times = dict(zip(pending, time_graphs([each.graph for each in pending]), strict=True))
-    timed = {
-        key: [replace(each, seconds=seconds) for each in several if (seconds := times[each]) is not None]
-        for key, several in found.items()
-    }
-    return {key: several for key, several in timed.items() if len(several) > 1 and several[0].tiling is None}
+    for several in found:
+        timed = {each: seconds for each in several if (seconds := times[each]) is not None}
+        if several[0] in timed and len(timed) > 1:
+            several[:] = timed
+            for each, seconds in timed.items():
+                each.seconds = seconds
 
 
 # The constants of convolutions in tiles.
@@ -429,6 +422,8 @@ class TransformedFilter:
 # activation.
 
 Arrays: TypeAlias = list[Value]
+Component: TypeAlias = Callable[[int, Arrays | None, bool], Arrays]
+"""A component, by its index, plus what is added; activated if it is the last term of a result."""
 
 
 class WinogradRewriter:
@@ -445,13 +440,13 @@ class WinogradRewriter:
         self._bias, self._residual = (*op.inputs, None, None)[2:4]
         self._activation = {name: each for name, each in op.attributes.items() if name.startswith("activation")}
         self._depthwise_filters: dict[Hashable, Value] = {}
-        sizes = "x".join(f"{each.outputs}of{each.num_taps}" for each in tiling)
+        sizes = "x".join(f"{each.outputs}of{each.transforms.num_taps}" for each in tiling)
         self._build = rewriting(graph, op, f"winograd/{sizes}")
 
     def run(self) -> None:
         """Replace the convolution."""
         op, (rows, columns) = self._op, self._tiling
-        phases = self._outputs((), [None] * rows.outputs, self._residual is None)
+        phases = self._outputs(rows, self._row, [None] * rows.outputs, self._residual is None)
         images = op.y.dims[0] * (self._filters // self._block)
         lines = [self._interleaved(phase, images * rows.count, columns, self._block) for phase in phases]
         whole = self._interleaved(lines, images, rows, columns.extent * self._block)
@@ -463,19 +458,14 @@ class WinogradRewriter:
         if not self._graph.is_used(self._filter):
             self._graph.remove_value(self._filter)
 
-    def _outputs(self, outer: tuple[int, ...], added: Sequence[Arrays | None], is_final: bool) -> list[Arrays]:
-        """The output transform A^T of rows, or of columns for a component `outer` of rows: every output of a tile.
-
-        Args:
-            outer: the component of rows; empty for rows.
-            added: what is added to each output.
-            is_final: whether the sums are results, to be activated.
-        """
-        tiles = self._tiling[len(outer)]
+    def _outputs(
+        self, tiles: Tiles, component: Component, added: Sequence[Arrays | None], is_final: bool
+    ) -> list[Arrays]:
+        """The output transform A^T of rows or columns: every output of a tile, plus what is added to it."""
         last = tiles.num_components - 1
         pairs: dict[int, tuple[Arrays, Arrays]] = {}  # sums for even outputs, differences for odd ones
         for first in range(1, last, 2):
-            plus, minus = (self._component((*outer, index), None, False) for index in (first, first + 1))
+            plus, minus = component(first, None, False), component(first + 1, None, False)
             pairs[first] = self._each("Add", plus, minus), self._each("Sub", plus, minus)
         found = []
         for output, total in enumerate(added):
@@ -483,15 +473,14 @@ class WinogradRewriter:
             for first, pair in pairs.items():
                 is_last = is_final and edge is None and first == last - 2
                 total = self._sum(total, tiles.transforms.outputs[output, first], pair[output % 2], is_last)
-            found.append(total if edge is None else self._component((*outer, edge), total, is_final))
+            found.append(total if edge is None else component(edge, total, is_final))
         return found
 
-    def _component(self, index: tuple[int, ...], added: Arrays | None, is_final: bool) -> Arrays:
-        """The product of a component of rows and columns; of one of rows, an array for every output of a tile of columns."""
-        if len(index) == len(self._tiling):
-            return [self._product(index, None if added is None else added[0], is_final)]
-        separate = [None] * self._tiling[1].outputs if added is None else [[each] for each in added]
-        return [each for (each,) in self._outputs(index, separate, is_final)]
+    def _row(self, row: int, added: Arrays | None, is_final: bool) -> Arrays:
+        """A component of rows: an array for every output of a tile of columns."""
+        columns = self._tiling[1]
+        separate = [None] * columns.outputs if added is None else [[each] for each in added]
+        return [each for (each,) in self._outputs(columns, partial(self._product, row), separate, is_final)]
 
     def _sum(self, total: Arrays | None, factor: float, terms: Arrays, is_final: bool) -> Arrays:
         """total + factor * terms, activated if `is_final`; the terms, of factor 1, without a total."""
@@ -507,8 +496,9 @@ class WinogradRewriter:
         pairs = zip(first, second, strict=True)
         return [result for pair in pairs for result in self._build.op(kind, pair, [float32_type(pair[0].dims)])]
 
-    def _product(self, component: tuple[int, ...], added: Value | None, is_final: bool) -> Value:
+    def _product(self, row: int, column: int, added: Arrays | None, is_final: bool) -> Arrays:
         """The convolution of one component: of its transformed input with its transformed filter."""
+        component = row, column
         # Every output has the point 1 with factor 1.
         bias = self._bias if component == tuple(int(each.outputs > 1) for each in self._tiling) else None
         (rows, top, bottom), (columns, left, right) = map(Tiles.input_taps, self._tiling, component)
@@ -516,8 +506,8 @@ class WinogradRewriter:
         image = [self._op.x, self._depthwise(self._channels, np.outer(rows, columns))]
         transformed = self._conv(image, extents, False, pads=(top, left, bottom, right), strides=steps)
         border = int(self._tiling[1].outputs == 1)
-        operands = [transformed, self._transformed_filter(component), bias, added]
-        return self._conv(operands, extents, is_final, pads=(0, border, 0, border))
+        operands = [transformed, self._transformed_filter(component), bias, *(added or ())]
+        return [self._conv(operands, extents, is_final, pads=(0, border, 0, border))]
 
     def _conv(self, operands: list[Value | None], image: Shape, is_final: bool, **fields: Attribute) -> Value:
         """The output of a convolution, depthwise if its filter has one input channel; activated if `is_final`."""
