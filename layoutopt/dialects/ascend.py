@@ -117,9 +117,6 @@ def _tables(rank: int, blocks: tuple[int, ...]) -> dict[str, Names]:
     for block in blocks:
         if rank == 1:
             plain[Format((Part(0), Part(0, block)))] = "NC1HWC0"  # one number per channel: (1, C1, 1, 1, C0)
-        if rank > 1:
-            squares = Part(rank - 2, block), Part(rank - 1, block)
-            plain[Format((*map(Part, range(rank)), *squares))] = "FRACTAL_ZZ"
         if rank == 2:
             plain[Format((Part(0), Part(1), Part(1, 16), Part(0, block)))] = "FRACTAL_Z"
     tables: dict[str, Names] = {"ND": plain}

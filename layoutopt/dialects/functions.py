@@ -10,7 +10,7 @@ so the values in its body have no types.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.dialects.builder import OpBuilder, write_plain
+from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.ir.graph import CAST, DOMAIN, Graph, is_cast, to_text
@@ -59,7 +59,7 @@ class Functions(Dialect):
         rule = rule_of(op)
         assert op.signature is not None
         if not builder.ops or (rule is not None and rule.is_layout_agnostic(op, op.signature)):
-            write_plain(graph, op, builder, outputs)
+            super().write(graph, op, builder, outputs)
             return
         stop_qdq_propagation(graph, builder)
         label = self.label(op)

@@ -4,13 +4,12 @@ A dialect decides which ops implement a planned op; this module contains the par
 Constants are packed when they are read, so lowering does not allocate memory for them.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from layoutopt.dialects.builder import OpBuilder, Packed, first_name
+from layoutopt.dialects.builder import OpBuilder, Packed, first_name, write_plain
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
@@ -74,7 +73,7 @@ def _is_dequantized(graph: Graph, value: Value) -> bool:
 # Constants are packed when they are read, so lowering does not allocate memory for them.
 
 
-class Dialect(ABC):
+class Dialect:
     """A form in which planned graphs are written as ONNX.
 
     Attributes:
@@ -101,9 +100,9 @@ class Dialect(ABC):
         del graph
         return 0
 
-    @abstractmethod
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """Add the ops that the builder recorded for `op`, which compute `outputs`, to the lowered graph."""
+        write_plain(graph, op, builder, outputs)
 
     def shape(self, format: Format, shape: Shape) -> Shape:
         """The shape of the array of a tensor in a format; by default one extent per physical dimension."""
