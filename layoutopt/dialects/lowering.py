@@ -63,7 +63,7 @@ def _is_dequantized(graph: Graph, value: Value) -> bool:
         op = graph.producer(op.x)
     if op is None or not is_dequantizer(op) or op.domain or op.version < _COPIED_SINCE:
         return False
-    scale, zero = (*op.inputs, None)[1:3]  # a copy per tensor, of int8, with a zero point, is wrong
+    scale, zero = op.input(1), op.input(2)  # a copy per tensor, of int8, with a zero point, is wrong
     return op.x.dtype is DType.INT8 and zero is not None and is_per_tensor(scale)
 
 

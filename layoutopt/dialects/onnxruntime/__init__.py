@@ -91,7 +91,7 @@ class OnnxRuntime(Dialect):
 
     def write_native(self, op: Op, builder: OpBuilder) -> bool:
         """Record an op on float32 with the writer of its op type; returns False if there is none."""
-        first = op.inputs[0] if op.inputs else None
+        first = op.input(0)
         if first is None or first.dtype is not DType.FLOAT32 or op.signature is None:
             return False
         rule = rule_of(op)

@@ -224,7 +224,7 @@ def _bias(conv: Op) -> Array | None:
         return None
     weight = conv.inputs[1]
     assert weight is not None
-    if len(conv.inputs) < 3 or conv.inputs[2] is None:
+    if conv.input(2) is None:
         return np.zeros(estimated_extent(weight.dims[0]), dtype=np.float32)
     return conv.constant(2)
 

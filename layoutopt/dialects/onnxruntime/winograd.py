@@ -437,7 +437,7 @@ class WinogradRewriter:
         assert op.inputs[1] is not None
         self._filter = op.inputs[1]
         self._filters, self._channels, *_ = map(estimated_extent, self._filter.dims)
-        self._bias, self._residual = (*op.inputs, None, None)[2:4]
+        self._bias, self._residual = op.input(2), op.input(3)
         self._activation = {name: each for name, each in op.attributes.items() if name.startswith("activation")}
         self._depthwise_filters: dict[Hashable, Value] = {}
         sizes = "x".join(f"{each.outputs}of{each.transforms.num_taps}" for each in tiling)

@@ -127,7 +127,7 @@ def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Va
     plain = (*x.dims[:2], *(1,) * (4 - len(x.dims)), *x.dims[2:])
     image = builder.reshape(image, plain if is_plain_input else arrays.declared_shape(blocked, x.dims))
     inputs: list[Value | None] = [image, builder.reshape(weight, arrays.declared_shape(filters, w.dims))]
-    if len(op.inputs) > 2 and op.inputs[2] is not None:
+    if op.input(2) is not None:
         bias = op.constant(2)
         if bias is None:
             return None
