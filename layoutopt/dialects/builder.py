@@ -304,10 +304,14 @@ class OpBuilder:
 
     def expand(self, value: Value, like: Value, axes: int) -> Value:
         """The elements of `value`, repeated along the last `axes` axes to the extents of `like`."""
-        extents = like.dims[-axes:]
+        extents, rank = like.dims[-axes:], len(like.dims)
         if value.dims[-axes:] == extents:
             return value
-        target = self._extents_tensor(like, extents)
+        if all(isinstance(extent, int) for extent in extents):
+            target = self.constant(np.asarray(extents, dtype=np.int64), "extents")
+        else:
+            (whole,) = self.op("Shape", [like], [TensorType(DType.INT64, (rank,))])
+            target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
         (result,) = self.op("Expand", [value, target], [value.type_with((*value.dims[:-axes], *extents))])
         return result
 
@@ -349,11 +353,8 @@ class OpBuilder:
             return value
         assert isinstance(old, int), f"the extent of axis {axis} of {value.name} is unknown"
         type = value.type_with((*shape[:axis], extent, *shape[axis + 1 :]))
-        if extent < old and self._opset < 10:
-            return self._move("Slice", value, [], type, {"starts": (0,), "ends": (extent,), "axes": (axis,)})
         if extent < old:
-            numbers = [self.constant(np.asarray([number], dtype=np.int64), "slice") for number in (0, extent, axis)]
-            return self._move("Slice", value, numbers, type)
+            return self._slice(value, axis, 0, extent, type)
         if type.dtype not in _PAD_TYPES and promoted_type(type.dtype, "Pad", self._opset) is None:
             missing = (*shape[:axis], extent - old, *shape[axis + 1 :])
             (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
@@ -414,6 +415,12 @@ class OpBuilder:
         self._count += 1
         return f"{self._prefix}/{stem}_{self._count}"
 
+    def _slice(self, value: Value, axis: int, start: int, end: int, type: TensorType) -> Value:
+        if self._opset < 10:
+            return self._move("Slice", value, [], type, {"starts": (start,), "ends": (end,), "axes": (axis,)})
+        numbers = [self.constant(np.asarray([number], dtype=np.int64), "slice") for number in (start, end, axis)]
+        return self._move("Slice", value, numbers, type)
+
     def _target(self, value: Value, shape: Shape) -> Value:
         """The shape input of a Reshape. One symbolic extent is -1; several are copied from the input or computed."""
         pairs = zip_longest(shape, value.dims[: len(shape)])
@@ -424,8 +431,6 @@ class OpBuilder:
 
     def _extents_tensor(self, value: Value, shape: Shape) -> Value:
         """Extents as a tensor, computed from operands; one that cannot be computed is -1, as for Reshape."""
-        if all(isinstance(extent, int) for extent in shape):
-            return self.constant(np.asarray(shape, dtype=np.int64), "extents")
         extents = RuntimeExtents(self, [value, *self._inputs], self._op.inputs)
         found = [extents.of(dim) for dim in shape]
         assert found.count(None) < 2, f"{shape} has several extents that cannot be computed"

@@ -166,14 +166,11 @@ def _kind(value: Attribute) -> str:
 
 def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
     """The function with that body; functions of one name with different bodies are numbered."""
-    body, attributes, text = draft.body, tuple(draft.attributes), to_text(draft.body)
+    body, attributes, text = draft.body, tuple(draft.attributes), _text(draft.body)
     known = {(each.name, each.overload): each for each in graph.functions if each.domain == label.domain}
     number, name, overload = 1, label.name, ""
     while (other := known.get((name, overload))) is not None:
-        has_same_ops = other.doc == text and [op.attributes for op in other.body.ops] == [
-            op.attributes for op in body.ops
-        ]
-        if has_same_ops and other.attributes == attributes:
+        if (other.doc, other.attributes) == (text, attributes):
             return other
         number += 1
         name, overload = (name, str(number)) if label.has_overloads else (f"{label.name}_{number}", "")
@@ -181,6 +178,13 @@ def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
     function = Function(label.domain, name, inputs, outputs, attributes, body, doc=text, overload=overload)
     graph.functions.append(function)
     return function
+
+
+def _text(body: Graph) -> str:
+    """The body as text, which is equal for equal functions."""
+    opaque = [each for op in body.ops for each in op.attributes.values() if isinstance(each, Opaque)]
+    constants = [repr(each.payload) for each in opaque if not isinstance(each.payload, ReferenceAttribute)]
+    return "\n".join([to_text(body), *constants])
 
 
 def _formats(op: Op) -> str:
