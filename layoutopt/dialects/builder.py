@@ -6,7 +6,6 @@ time where an op requires them as numbers.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
 from itertools import zip_longest
 from typing import TypeAlias
 
@@ -15,7 +14,6 @@ import numpy as np
 from layoutopt.formats import (
     Conversion,
     Dim,
-    Extent,
     Format,
     Pad,
     Reshape,
@@ -27,11 +25,11 @@ from layoutopt.formats import (
     packed_view,
     product,
 )
-from layoutopt.formats.extent import Atom, FloorDiv
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.onnx_io.vocabulary import TO_IR
-from layoutopt.ops import estimated_extent, is_computable, physical_type
+from layoutopt.ops import estimated_extent, physical_type
+from layoutopt.ops.base import computed_list
 
 # Element types that a data-movement op does not support, and the wider types to which they are promoted.
 #
@@ -86,77 +84,6 @@ class Packed:
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened physical array."""
         return packed_elements(self.data.numpy(), self.format, positions)
-
-
-_ONE = TensorType(DType.INT64, (1,))
-
-
-class RuntimeExtents:
-    """Records the ops that compute extents, each as a tensor of one element.
-
-    Args:
-        build: the builder that records the ops.
-        arrays: values of the lowered graph from whose shapes extents are read.
-        operands: operands of the planned op, whose elements may be extents; the last of `arrays` are their lowered values.
-    """
-
-    def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], operands: Sequence[Value | None]) -> None:
-        self._build = build
-        self._sources: dict[Extent, tuple[Value, bool, int]] = {}  # an array, whether its shape counts, and the index
-        self._lists: dict[tuple[Value, bool], Value] = {}
-        lists = [(array, True, array.shape) for array in arrays if array is not None]
-        for operand, array in zip(operands, arrays[-len(operands) :] if operands else (), strict=True):
-            if operand is not None and array is not None:
-                lists.append((array, False, operand.elements))
-        for array, is_shape, extents in lists:
-            for index, extent in enumerate(extents or ()):
-                if isinstance(extent, Extent):
-                    self._sources.setdefault(extent, (array, is_shape, index))
-
-    def of(self, dim: Dim) -> Value | None:
-        """An extent as a tensor; None if it cannot be computed."""
-        return self._extent(Extent.of(dim)) if is_computable(dim, {*self._sources}) else None
-
-    def _extent(self, extent: Extent) -> Value:
-        if extent in self._sources:
-            return self._element(*self._sources[extent])
-        if extent.number is not None:
-            return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
-        terms = []
-        for factors, coefficient in reversed(extent.terms):
-            pieces = [*map(self._atom, factors)]
-            if coefficient != 1 or not pieces:
-                pieces.append(self._extent(Extent.of(coefficient)))
-            terms.append(reduce(partial(self._arithmetic, "Mul"), pieces))
-        return reduce(partial(self._arithmetic, "Add"), terms)
-
-    def _atom(self, atom: Atom) -> Value:
-        extent = Extent.of_atom(atom)
-        if isinstance(atom, FloorDiv) and extent not in self._sources:
-            return self._arithmetic("Div", self._extent(atom.dividend), self._extent(atom.divisor))
-        return self._extent(extent)
-
-    def _arithmetic(self, op_type: str, one: Value, other: Value) -> Value:
-        (result,) = self._build.op(op_type, [one, other], [_ONE])
-        return result
-
-    def _element(self, array: Value, is_shape: bool, index: int) -> Value:
-        """The extent of an axis of an array, or one of its elements."""
-        numbers = self._lists.get((array, is_shape)) or self._list(array, is_shape)
-        self._lists[array, is_shape] = numbers
-        if numbers.shape == (1,):
-            return numbers
-        position = self._build.constant(np.asarray([index], np.int64), "index")
-        (result,) = self._build.op("Gather", [numbers, position], [_ONE])
-        return result
-
-    def _list(self, array: Value, is_shape: bool) -> Value:
-        """The shape of an array, or an operand with extents, as a vector of int64."""
-        if is_shape:
-            (result,) = self._build.op("Shape", [array], [TensorType(DType.INT64, (len(array.dims),))])
-            return result
-        result = array if array.shape else self._build.reshape(array, (1,))
-        return result if result.dtype is DType.INT64 else self._build.cast(result, DType.INT64)
 
 
 # Records the ops on physical arrays that layout rules lower an op to.
@@ -430,13 +357,25 @@ class OpBuilder:
         return self._extents_tensor(value, shape)
 
     def _extents_tensor(self, value: Value, shape: Shape) -> Value:
-        """Extents as a tensor, computed from operands; one that cannot be computed is -1, as for Reshape."""
-        extents = RuntimeExtents(self, [value, *self._inputs], self._op.inputs)
-        found = [extents.of(dim) for dim in shape]
-        assert found.count(None) < 2, f"{shape} has several extents that cannot be computed"
-        pieces = [piece or self.constant(np.asarray([-1], dtype=np.int64), "rest") for piece in found]
-        (result,) = self.op("Concat", pieces, [TensorType(DType.INT64, (len(shape),))], {"axis": 0})
-        return result
+        """Extents as a tensor, read from shapes and elements of operands; one that none of them has is -1, as for Reshape."""
+        sources: dict[Dim | None, tuple[Value, int, bool]] = {}  # an array, and an axis or else the index of an element
+        for array in filter(None, (value, *self._inputs)):
+            for axis, dim in enumerate(array.shape or ()):
+                sources.setdefault(dim, (array, axis, True))
+        for operand, array in zip(self._op.inputs, self._inputs, strict=True):
+            for position, element in enumerate((operand and operand.elements) or ()):
+                if array is not None and array.shape and array.dtype is DType.INT64:
+                    sources.setdefault(element, (array, position, False))
+        found = [(dim, None) if isinstance(dim, int) else (-1, sources.get(dim)) for dim in shape]
+        assert found.count((-1, None)) < 2, f"{shape} has several extents that no operand has"
+        shapes: dict[Value, Value] = {}
+        for array, _, is_axis in (source for _, source in found if source is not None):
+            if is_axis and array not in shapes:
+                (shapes[array],) = self.op("Shape", [array], [TensorType(DType.INT64, (len(array.dims),))])
+        return computed_list(
+            self,
+            [number if source is None else (shapes.get(source[0], source[0]), source[1]) for number, source in found],
+        )
 
     def _zeros(self, value: Value, shape: Shape) -> Value:
         """Zeros of the element type of a value, symbolic extents being those of the value."""

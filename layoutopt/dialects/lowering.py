@@ -5,7 +5,6 @@ Constants are packed when they are read, so lowering does not allocate memory fo
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
@@ -28,7 +27,7 @@ from layoutopt.ops import (
 )
 from layoutopt.ops.qdq import is_per_tensor
 from layoutopt.ops.region_ops import regions_with_rule
-from layoutopt.passes.base import Pass, PassContext
+from layoutopt.passes.base import Pass
 
 # Separates data movement from an int8 DequantizeLinear, because onnxruntime 1.31 cannot load the two at its default
 # level.
@@ -211,29 +210,6 @@ def _is_unchanged(op: Op, rule: LayoutRule) -> bool:
 def _formats_of_cast(op: Op) -> dict[Slot, Format]:
     storages = {} if op.signature is None else {X: op.signature.inputs[0], Y: op.signature.outputs[0]}
     return {slot: storage.format for slot, storage in storages.items() if storage is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Lower(Pass):
-    """Write the planned graph as ops and function calls of the dialect, on physical arrays.
-
-    before: x(NHWC), w(OHWI) -> Conv(NHWC) -> y(NHWC)
-    after:  x, w -> layoutopt.Conv_NHWC -> y              arrays of the physical shapes, in the dialect `functions`
-
-    Attributes:
-        dialect: the dialect.
-    """
-
-    dialect: Dialect
-
-    name = "lower"
-    justifies_rewrite = False
-    handles_bodies = True
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        """Set `context.lowered`, the graph on which the following passes run; the planned graph is not changed."""
-        context.block = self.dialect.block(graph)
-        context.lowered = self.dialect.lower(graph)
 
 
 _BYTE = 8

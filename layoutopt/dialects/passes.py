@@ -191,7 +191,7 @@ def _move_behind_elementwise(graph: Graph, op: Op) -> None:
     source, value = op.x, op.y
     chain: list[Op] = []
     while (reader := graph.only_reader(value)) is not None and not _is_fixed(reader):
-        if source.rank is None or reader.x is not value or not _is_elementwise(reader, source.rank):
+        if source.rank is None or reader.input(0) is not value or not _is_elementwise(reader, source.rank):
             return
         chain.append(reader)
         value = reader.y

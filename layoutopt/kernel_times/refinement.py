@@ -40,7 +40,6 @@ class RefinedPlan:
         model: the cost model with the prices of the plan.
         plan: the plan.
         kernels: the kernels of the plan.
-        kernels_with_default_algorithms: the kernels of the plan, without Winograd.
         original_kernels: the kernels of the original as onnxruntime runs it; empty if they are not known.
         folded_kernels: the kernels of the folded graph in the default formats and with the fusions of onnxruntime; empty if
             they are not known.
@@ -50,7 +49,6 @@ class RefinedPlan:
     model: CostModel
     plan: Plan
     kernels: Sequence[UsedKernel]
-    kernels_with_default_algorithms: Sequence[UsedKernel]
     original_kernels: Sequence[UsedKernel]
     folded_kernels: Sequence[UsedKernel]
     seconds: float
@@ -97,14 +95,12 @@ def refine_prices(
     model_with_times, plan = found
     refinement.prices.uses_alternatives = False
     original_kernels = refinement.default_kernels(original)
-    with_default_algorithms = refinement.kernels(plan.signatures)
     folded_kernels = refinement.default_kernels(graph)
     refinement.prices.uses_alternatives = True
     return RefinedPlan(
         model=model_with_times,
         plan=plan,
         kernels=refinement.kernels(plan.signatures),
-        kernels_with_default_algorithms=with_default_algorithms,
         original_kernels=original_kernels,
         folded_kernels=folded_kernels,
         seconds=perf_counter() - begin,

@@ -214,8 +214,3 @@ def test_the_command(small: list[KernelCase], tmp_path: Path, capsys: pytest.Cap
     report = json.loads(data.read_text(encoding="utf-8"))
     assert report["groups"][-1]["kernels"] == len(small) == len(report["kernels"])
     assert load_target(str(out)).dialect == "onnxruntime"
-
-
-def test_a_target_file_ends_in_toml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate", "-o", str(tmp_path / "mine.txt")]) == 2
-    assert ".toml" in capsys.readouterr().err

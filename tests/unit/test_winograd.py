@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,19 +17,8 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime import DOMAIN
+from layoutopt.dialects.onnxruntime import DOMAIN, winograd
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
-from layoutopt.dialects.onnxruntime.winograd import (
-    MACHINE_RATES,
-    MachineRates,
-    Tiles,
-    Winograd,
-    WinogradRewriter,
-    candidates,
-    faster,
-    minimal_filtering,
-    tilings,
-)
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RequestedTimes
@@ -39,6 +27,7 @@ from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.session import inference_session
 
 BLOCK = blocked_channels() or 0
 ACTIVATIONS: dict[str, tuple[float, ...]] = {
@@ -55,7 +44,7 @@ needs_blocks = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked 
 
 @pytest.mark.parametrize(("outputs", "taps"), [(1, 1), (2, 3), (4, 3)])
 def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
-    algorithm, tiles = minimal_filtering(outputs), Tiles(outputs, outputs)
+    algorithm, tiles = winograd.minimal_filtering(outputs), winograd.Tiles(outputs, outputs)
     assert algorithm.num_taps == taps and tiles.num_components == outputs + taps - 1
     random = np.random.default_rng(0)
     for _ in range(20):
@@ -106,16 +95,11 @@ def lifted(model: onnx.ModelProto) -> Graph:
     return inference.lift(onnx_ir.serde.deserialize_model(model))
 
 
-def run(model: onnx.ModelProto, level: str = "ORT_ENABLE_ALL", images: int = 2) -> np.ndarray[Any, Any]:
+def run(model: onnx.ModelProto) -> np.ndarray[Any, Any]:
     """Its output on random inputs."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = inference_session(model.SerializeToString())
     generator = np.random.default_rng(1)
-    shapes = {
-        each.name: [dim if isinstance(dim, int) else images for dim in each.shape] for each in session.get_inputs()
-    }
+    shapes = {each.name: [dim if isinstance(dim, int) else 2 for dim in each.shape] for each in session.get_inputs()}
     feed = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     return np.asarray(session.run(None, feed)[0])
 
@@ -129,16 +113,11 @@ def emitted(graph: Graph) -> onnx.ModelProto:
 def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
     """The model in every tiling."""
     found = []
-    for tiling in tilings(lifted(model).ops[0], BLOCK)[1:]:
+    for tiling in winograd.tilings(lifted(model).ops[0], BLOCK)[1:]:
         graph = lifted(model)
-        WinogradRewriter(graph, graph.ops[0], tiling, BLOCK).run()
+        winograd.WinogradRewriter(graph, graph.ops[0], tiling, BLOCK).run()
         found.append(emitted(graph))
     return found
-
-
-def same(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> None:
-    assert want.shape == got.shape
-    np.testing.assert_allclose(got, want, rtol=0, atol=3e-5)
 
 
 @needs_blocks
@@ -155,7 +134,7 @@ def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], **fields:
     model = convolution(image, **fields)
     want = run(model)
     for rewritten in in_tiles(model):
-        same(want, run(rewritten))
+        np.testing.assert_allclose(run(rewritten), want, rtol=0, atol=3e-5, strict=True)
 
 
 @needs_blocks
@@ -173,7 +152,7 @@ def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], **fields:
 )
 def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
     (op,) = lifted(convolution(fields.pop("image", (12, 12)), **fields)).ops
-    assert tilings(op, BLOCK) == []
+    assert winograd.tilings(op, BLOCK) == []
 
 
 @needs_blocks
@@ -189,7 +168,7 @@ def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
     (op,) = lifted(convolution(shape[2:], channels=shape[:2])).ops
-    found = faster(candidates(op, BLOCK, MachineRates()))
+    found = winograd.faster(winograd.candidates(op, BLOCK, winograd.MachineRates()))
     assert next((tuple(axis.outputs for axis in each.tiling) for each in found), None) == expected
 
 
@@ -238,7 +217,7 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
 
 def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) -> Graph:
     graph = lowered()
-    Winograd().run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK, time_graphs=time))
+    winograd.Winograd().run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK, time_graphs=time))
     return graph
 
 
@@ -246,7 +225,7 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
-    tiled = [candidates(op, BLOCK, MACHINE_RATES[BLOCK])[1:] for op in lowered().ops]
+    tiled = [winograd.candidates(op, BLOCK, winograd.MACHINE_RATES[BLOCK])[1:] for op in lowered().ops]
     favourites = [LoweredGraph(each[chosen % len(each)].graph) for each in tiled]
     keys = {each.key for each in favourites}
     seen: list[str] = []

@@ -320,7 +320,6 @@ class Winograd(Pass):
 
     name = "winograd"
     justifies_rewrite = False
-    changes_rounding = True
     handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
