@@ -15,6 +15,7 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
+from layoutopt.calibrate.probes import price
 from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime import DOMAIN, winograd
@@ -192,18 +193,17 @@ def lowered(side: int = 14) -> Graph:
 @needs_blocks
 def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> None:
     """The pass chooses it by estimates where no tiling was timed, so the price of the plan has it, too."""
-    case = next(each for each in calibrated_kernels() if each.kernel.estimated_speed_up > 1)
-    kernel = case.kernel
+    kernel = next(each for each in calibrated_kernels() if each.estimated_speed_up > 1)
     target = "cpu-avx512" if BLOCK == 16 else "cpu-avx2"
     model, store, speed_up = load_target(target), KernelStore(MACHINE), kernel.estimated_speed_up
     times = RequestedTimes(store, 60.0)
-    prices, estimate = StoredPrices(times, OPSETS), case.price(model)
+    prices, estimate = StoredPrices(times, OPSETS), price(kernel, model)
 
     def found_prices() -> tuple[float, float, bool]:
         """The price, that of the direct convolution, and whether the former is a time."""
-        found, is_timed = case.price(model.with_measured(prices)), prices.priced[-1].is_timed
+        found, is_timed = price(kernel, model.with_measured(prices)), prices.priced[-1].is_timed
         prices.uses_alternatives = False
-        direct = case.price(model.with_measured(prices))
+        direct = price(kernel, model.with_measured(prices))
         prices.uses_alternatives = True
         return found, direct, is_timed
 
@@ -251,8 +251,8 @@ def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[Prices]) 
     roofline = load_target("cpu-avx2")
     inner = Reversed(roofline) if prices is Reversed else roofline
     bounded = priced_with(inner, is_default_kernel=is_chosen_by_default)
-    for case in calibrated_kernels("cpu-avx2"):
-        op = case.op
+    for kernel in calibrated_kernels("cpu-avx2"):
+        op = kernel.op
         rule = rule_of(op)
         if rule is None or is_cast(op):
             continue
