@@ -20,7 +20,7 @@ from layoutopt.cli.rendering.terminal import Document
 from layoutopt.cost_models import RooflineModel, find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.cost_models.registry import EXTENSIONS, TEMPLATE, find_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.driver.job import lowering_passes
+from layoutopt.driver.job import lowered_passes
 from layoutopt.errors import FormatError, OutputError, TargetError
 from layoutopt.files import FileKind, Overwrite, path_text, write_text
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
@@ -50,8 +50,8 @@ def list_(given: Given, kind: Kind, name: str | None) -> None:
     """
     if kind is not Kind.OPS and name is not None:
         raise UsageError("is for operators", where=name, hint="write layoutopt list ops NAME")
-    record = OutputFiles(f"list {kind.value}", given)
-    others = {Kind.RUNTIMES: _runtimes, Kind.PASSES: _passes, Kind.DIALECTS: _dialects}
+    record = OutputFiles(f"list {kind}", given)
+    others = {"runtimes": _runtimes, "passes": _passes, "dialects": _dialects}
     data, documents = others[kind]() if kind in others else _operators(name)
     record.show(data, *documents)
 
@@ -85,7 +85,7 @@ def _passes() -> Catalogue:
     """The passes of every mode, and the passes of every dialect that follow."""
     modes = {mode: [_described(each.name, each) for each in default_pipeline(mode).passes] for mode in get_args(Mode)}
     lowering = {
-        name: [_described(each.name, each) for each in lowering_passes(dialect)] for name, dialect in DIALECTS.items()
+        name: [_described(each.name, each) for each in lowered_passes(dialect)] for name, dialect in DIALECTS.items()
     }
     shown = modes | {f"then, in the dialect {name}": each for name, each in lowering.items()}
     note = "Write the graph after each pass with inspect --dump-ir FOLDER."

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError, create_model
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import OPTIONS, PARSERS, refusals
@@ -31,8 +31,6 @@ _OWN, _PROJECT = "layoutopt.toml", "pyproject.toml"
 _TOP = (".git", _PROJECT)
 _SECTION = ("tool", "layoutopt")
 _HEADING = re.compile(rb"^\s*\[tool\.layoutopt\b", re.MULTILINE)
-_PATHS = ("profile", "inputs")
-"""The options with files, which are relative to the folder of the configuration."""
 
 # --- the tables --------------------------------------------------------------------------------------------
 
@@ -55,8 +53,9 @@ def _keys(scope: str) -> dict[str, Any]:
 
 
 def _kind(name: str) -> Any:
-    """The type of a key: that of the option, with texts for paths."""
-    kind = {Path: str, list[Path]: list[str]}.get(OPTIONS[name].metadata["option"].kind, limited(OPTIONS[name]))
+    """The type of a key: that of the option."""
+    lax = Annotated[Path, Strict(False)]  # of a text
+    kind = {Path: lax, list[Path]: list[lax]}.get(OPTIONS[name].metadata["option"].kind, limited(OPTIONS[name]))
     return Annotated[kind, AfterValidator(_assignments(name))] if name in PARSERS else kind
 
 
@@ -144,11 +143,11 @@ class Config:
     def _located(self, name: str, value: Any) -> Any:
         """A value with absolute paths."""
         folder = self.path.parent if self.path is not None else Path()
-        if name in _PATHS:
-            return [folder / each for each in value] if isinstance(value, list) else folder / value
         if name == "target":  # names and files, separated by commas
             return ",".join(str(folder / each) if each.endswith(".toml") else each for each in value.split(","))
-        return value
+        if isinstance(value, list):
+            return [self._located("", each) for each in value]
+        return folder / value if isinstance(value, Path) else value
 
 
 def _values(table: Table) -> dict[str, Any]:
@@ -189,13 +188,12 @@ def _typed(assignment: str) -> dict[str, Any]:
         value = tomllib.loads(f"value = {text}")["value"]
     where = f"--config {assignment}"
     try:
-        values = _values(ModelTable.model_validate({key: value}))
+        return _values(ModelTable.model_validate({key: value}))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "extra_forbidden":
             raise _unknown_key(where, ["models", key]) from None
         raise UsageError(_reason(first), where=where, hint="correct the value") from None
-    return {name: Path(each) if name == "profile" else each for name, each in values.items()}
 
 
 def find_config(start: Path) -> Config | None:

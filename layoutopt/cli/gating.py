@@ -1,6 +1,5 @@
 """`ci`: plans models, checks each against budgets and a baseline, and writes the reports; a failure stops no other model."""
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -8,6 +7,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from layoutopt.batch.cache import model_digest
 from layoutopt.batch.task import Outcome
 from layoutopt.cli.entry import described
 from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
@@ -17,8 +17,7 @@ from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, OutputFiles
 from layoutopt.cli.rendering.results import gates_document
 from layoutopt.cli.rendering.terminal import documents_text, json_text, show_text
-from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
-from layoutopt.files import FileKind, external_files, output_errors, path_text
+from layoutopt.files import FileKind, output_errors, path_text
 from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline
 from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.checks import check_baseline, check_budgets
@@ -59,9 +58,7 @@ def ci(given: Given, models: Sequence[Path]) -> int:
     if is_updated:
         record.add("--update-baseline", path, FileKind.BASELINE, lambda: _updated(old, path, files, checked))
 
-    first = settings[files[0]]
-    cost_model = cost_model_of(first.target)
-    runtime, _ = runtime_and_dialect(first.runtime, first.dialect, cost_model)
+    cost_model, runtime = settings[files[0]].hardware()
     old = Baseline() if path is None or (is_updated and not path.is_file()) else read_baseline(path)
     compared = None if is_updated else path
     if compared is not None:
@@ -116,7 +113,7 @@ def _checked(
         line = line.removeprefix(f"{path_text(outcome.model)}: ")
         findings = [Finding(check=PLAN, level="error", message=line if kind == "error" else f"{kind}: {line}")]
     else:
-        numbers, sha256 = Numbers.of(outcome.report), file_hash(outcome.model)
+        numbers, sha256 = Numbers.of(outcome.report), model_digest(outcome.model)
         sizes = {each.name: (each.low, each.high) for each in outcome.report.dims}
         fields = {"sha256": sha256, "sizes": sizes, "numbers": numbers}
         findings = [*check_budgets(numbers, budgets)]
@@ -165,12 +162,3 @@ def _raise_for_status(report: GateReport) -> None:
     if any(each.status == "over budget" for each in report.models):
         raise OverBudgetError(what, where=model, hint="change the model, or the budget")
     raise RegressionError(what, where=model, hint="change the model, or accept it with --update-baseline")
-
-
-def file_hash(model: Path) -> str:
-    """The SHA-256 of a model file, followed by its external data, as hex digits."""
-    found = hashlib.sha256()
-    for path in [model, *{os.path.realpath(each): each for each in external_files(model)}.values()]:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: found)
-    return found.hexdigest()

@@ -29,15 +29,16 @@ def check(given: Given, model: Path) -> None:
     record = OutputFiles("check", given, model, reads=given.custom_ops)
     with kernel_libraries(given.custom_ops), ProgressLine() as progress:
         found = check_model(model, progress)
-    facts: dict[str, Any] = {"problems": list(found.problems), "is_blocked": found.is_blocked, **asdict(found)}
+    verdict = "incompatible" if found.problems else "compatible"
+    facts: dict[str, Any] = {"verdict": verdict, "problems": list(found.problems), "is_blocked": found.is_blocked}
+    facts |= asdict(found)
     operators = [each | each.pop("support") for each in facts.pop("usages")]
     shown = [each for each in operators if given.show_all or each["domain"] or each["status"] != "kernel"]
     hidden = len(operators) - len(shown)
     note = f"{hidden} more, standard ONNX operators, have a kernel: --all lists them." if hidden else ""
-    verdict = "incompatible" if found.problems else "compatible"
     record.show(
-        {"model": path_text(model), "fits": not found.problems, **facts, "operators": operators},
-        Document(title=path_text(model), record={"verdict": verdict, **facts, "operators": shown}, note=note),
+        {"model": path_text(model), **facts, "operators": operators},
+        Document(title=path_text(model), record={**facts, "operators": shown}, note=note),
     )
     if found.problems:
         problem, hint = next(iter(found.problems.items()))
@@ -65,7 +66,7 @@ def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | Non
             seed=given.seed,
             dims=dims,
             inputs=arrays,
-            runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
+            runtimes=list(dict.fromkeys(map(str, runtime or [Runtime.ONNXRUNTIME]))),
             progress=progress,
         )
     record.show(report, _bench_document(report))
@@ -79,10 +80,10 @@ def _bench_document(report: BenchReport) -> Document:
         rows.append(
             {
                 "model": each.label,
-                "run_seconds": each.time.value,
+                "run_seconds": each.seconds,
                 f"{report.models[0].label} / model": ratio.pop("value"),
                 **ratio,
-                "session_seconds": each.creation.value,
+                "session_seconds": each.creation_seconds,
                 "Transposes and reorders percent": 100 * each.reorder_share,
             }
         )
@@ -108,5 +109,5 @@ def calibrate(given: Given, output: Path) -> None:
     record.add("--output", output, FileKind.TARGET, lambda: report.profile)
     with ProgressLine(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
-    shown = report.model_dump(exclude={"kernels", "profile"})
+    shown = report.model_dump(exclude={"profile"})
     record.show(report, Document(title=str(output), record=shown, note=f"Plan with it: --target {output}"))

@@ -11,7 +11,7 @@ from layoutopt.batch.run import output_folders, run_tasks
 from layoutopt.batch.task import ModelTask, Outcome, check_output
 from layoutopt.cli.entry import described, report_error
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.inspection import original_graph, page_text
+from layoutopt.cli.inspection import page_text
 from layoutopt.cli.model_files import Placement, is_several, place, with_output
 from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import STDIO, OutputFiles, print_model, read_stdin
@@ -20,6 +20,7 @@ from layoutopt.cli.rendering.stderr import ProgressLine, warn, warn_of_repairs
 from layoutopt.cli.rendering.terminal import show_text
 from layoutopt.errors import LayoutoptError
 from layoutopt.files import FileKind, create_folder, is_same_file, path_text
+from layoutopt.page import OriginalGraph
 from layoutopt.report.facts import repairs_of, warnings_of
 from layoutopt.report.schema import Report
 from layoutopt.version import VERSION
@@ -76,7 +77,7 @@ def _optimize_one(placed: Placement, given: Given) -> None:
     results = [] if is_printed or settings.dry_run else [placed.output]
     output = next(iter(results), None)
     external_data = settings.external_data if output is not None else None
-    page = original_graph(settings) if settings.html is not None else None
+    page = OriginalGraph(*settings.hardware()) if settings.html is not None else None
     folders = [each.parent for each in results if placed.is_in_folder]
     written = None
     with output_folders(folders):

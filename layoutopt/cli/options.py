@@ -37,6 +37,8 @@ from layoutopt.gates.budgets import Budgets, parse_bytes
 if TYPE_CHECKING:  # --help imports this module, and neither pydantic nor numpy
     from layoutopt.batch.task import ModelTask
     from layoutopt.cli.config import Config
+    from layoutopt.cost import CostModel
+    from layoutopt.cost_models import RuntimeSpec
     from layoutopt.driver.result import Result
 
 _own = partial(option, scope="")
@@ -167,6 +169,17 @@ class Settings(SimpleNamespace):
     def arguments(self, kind: Any = ModelOptions) -> dict[str, Any]:
         """The values of the options that a dataclass declares, as arguments of `layoutopt.optimize`."""
         return {each.name: getattr(self, key_of(each).replace("-", "_")) for each, _ in declared(kind)}
+
+    def hardware(self) -> "tuple[CostModel, RuntimeSpec]":
+        """The cost model of the target, and the runtime.
+
+        Raises:
+            ArgumentError, TargetError: there is no such target, runtime or dialect.
+        """
+        from layoutopt.driver.job import cost_model_of, runtime_and_dialect
+
+        found = cost_model_of(self.target)
+        return found, runtime_and_dialect(self.runtime, self.dialect, found)[0]
 
     def task(self, model: Path, output: Path | None) -> "ModelTask":
         """The task of a model in a batch."""

@@ -5,7 +5,6 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from layoutopt.gates.report import BASELINE, PLAN, GateReport, ModelResult
 from layoutopt.report.printable import printable
 
-_TAGS = {"error": "failure", "skipped": "skipped", "warning": "system-out"}
 _COUNTED = {"tests": "testcase", "failures": "testcase[failure]", "errors": "testcase[error]"}
 
 
@@ -21,7 +20,7 @@ def junit(report: GateReport) -> str:
         checks = [*model.budgets, *([BASELINE] if model.is_compared else [])] if model.status != "error" else []
         for check in (PLAN, *checks):
             _add_case(suite, model, check)
-        for key, path in {**_COUNTED, "skipped": "testcase[skipped]"}.items():
+        for key, path in _COUNTED.items():
             suite.set(key, str(len(suite.findall(path))))
     for key in _COUNTED:
         document.set(key, str(sum(int(suite.get(key, "")) for suite in document)))
@@ -31,10 +30,7 @@ def junit(report: GateReport) -> str:
 def _add_case(suite: Element, model: ModelResult, check: str) -> None:
     case = SubElement(suite, "testcase", name=check, classname=printable(model.model))
     for finding in model.findings:
-        if finding.check == check:
-            tag, message = _TAGS[finding.level], printable(finding.message)
-            part = SubElement(case, "error" if check == PLAN else tag)
-            if finding.level == "warning":
-                part.text = message
-            else:
-                part.set("message", message)
+        if finding.check == check and finding.level == "warning":
+            SubElement(case, "system-out").text = printable(finding.message)
+        elif finding.check == check:
+            SubElement(case, "error" if check == PLAN else "failure", message=printable(finding.message))

@@ -89,7 +89,7 @@ def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
     dumps = sorted(path.name for path in (tmp_path / "dumps").iterdir())
     passes = json.loads(cli("list", "passes", "--json").out)
     steps = [step["name"] for step in (*passes["inference"], *passes["dialects"]["functions"])]
-    assert "lower" in steps
+    assert "equalize-matmul-ranks" in steps
     assert dumps == [f"00-before-{steps[0]}.txt", *(f"{n:02}-after-{step}.txt" for n, step in enumerate(steps, 1))]
 
 
@@ -112,10 +112,10 @@ def test_inspect(cli: Cli, model: str) -> None:
 def test_inspect_what_we_wrote(cli: Cli, model: str, tmp_path: Path) -> None:
     cli("optimize", model, "-o", "out.onnx", *PLANNED, "-q")
     output = cli("inspect", "out.onnx").out
-    for part in ("version", TARGET, "unchanged since it was written", "Conv_NHWC"):
+    for part in ("version", TARGET, "unchanged since it was written"):
         assert part in output
     assert json.loads(cli("inspect", "out.onnx", "--json").out)["stamp"]["target"] == TARGET
-    assert cli("inspect", "out.onnx", *PLANNED).out == output
+    assert "optimised like this before" in cli("inspect", "out.onnx", *PLANNED).out
     changed = onnx.load(tmp_path / "out.onnx")
     changed.graph.node[-1].name = "changed"
     onnx.save(changed, tmp_path / "out.onnx")
@@ -197,7 +197,7 @@ def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
     refused = cli("optimize", "relu.onnx", "-o", "out.onnx", "-t", TARGET, "--config", "sessions=fast")
     assert refused.code == 2
     assert_one_line(refused.err)
-    assert "the dialect has no fast sessions; give a target whose dialect is onnxruntime" in refused.err
+    assert "leave it out, or give a target whose dialect is onnxruntime" in refused.err
     assert cli("optimize", "relu.onnx", "-o", "out.onnx", "--config", "sessions=slow").code == 2
     assert files(tmp_path).keys() == {"relu.onnx"}
     native = ("-t", "cpu-avx2", "--config", "dialect=onnxruntime", "--json", "report.json")
@@ -219,13 +219,6 @@ def test_a_skeleton_is_filled(cli: Cli, tmp_path: Path) -> None:
         done = cli("m.onnx", *PLANNED)
         assert done.code == 0 and "weights: are emptied in the file; random numbers" in done.err
     assert all(each.raw_data for each in onnx.load(tmp_path / "m.opt.onnx").graph.initializer)
-
-
-@pytest.mark.parametrize("name", ["gpu", "openvino"])
-def test_a_runtime_is_no_target(cli: Cli, tmp_path: Path, name: str) -> None:
-    onnx.save(convolutions(), tmp_path / "m.onnx")
-    done = cli("m.onnx", "-t", name)
-    assert done.code == 4 and "--runtime any" in done.err
 
 
 # --- --json of every command -----------------------------------------------------------------------------
@@ -319,26 +312,3 @@ def test_a_model_that_was_optimised_has_no_plan_to_explain(cli: Cli, model: str)
     found = cli("explain", "out.onnx", *ASCEND)
     assert found.code == 0
     assert "no plan  it has been optimised like this before" in found.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "line"),
-    [
-        (
-            ("conv2",),
-            2,
-            "error: conv2: there is no such tensor or node when formats are planned; near it are conv1, conv0",
-        ),
-        (("--target", "gpu-hopper,ascend-310"), 4, "a plan for several targets has no single price to explain"),
-        (("--target", "nothing"), 4, "nothing"),
-        (("--limit", "-1"), 2, "--limit"),
-        (("--pin", "x"), 2, "not a pin"),
-        (("--pin", "none=NHWC"), 6, "none: there is no such tensor to pin"),
-        (("--dim", "N=2"), 2, "N"),
-    ],
-)
-def test_errors_are_one_line(cli: Cli, model: str, arguments: tuple[str, ...], code: int, line: str) -> None:
-    found = cli("explain", model, *arguments)
-    assert found.code == code
-    assert found.out == "" and line in found.err
-    assert found.err.count("\n") == 1

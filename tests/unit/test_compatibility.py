@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from functools import partial
 from pathlib import Path
 
 import onnx
@@ -38,20 +37,19 @@ def convolutions() -> onnx.ModelProto:
     )
 
 
-def saved(folder: Path, proto: onnx.ModelProto | str, name: str = "model.onnx") -> Path:
-    """The file of a model, or of one with the given text."""
-    path = folder / name
-    onnx.save(model(proto) if isinstance(proto, str) else proto, path)
-    return path
-
-
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}
 
 
 @pytest.fixture
 def save(tmp_path: Path):
-    return partial(saved, tmp_path)
+    """The file of a model, or of one with the given text."""
+
+    def write(proto: onnx.ModelProto | str) -> Path:
+        onnx.save(model(proto) if isinstance(proto, str) else proto, tmp_path / "model.onnx")
+        return tmp_path / "model.onnx"
+
+    return write
 
 
 def host() -> str:
@@ -116,7 +114,7 @@ def test_the_command_on_a_model_that_fits(save, capsys) -> None:
         assert part in out
     assert "Relu" not in out and "Relu" in run(capsys, path, "--all")[1]
     record = json.loads(run(capsys, path, "--json", "-")[1])
-    assert record["fits"] and record["problems"] == [] and record["load_error"] is None
+    assert record["verdict"] == "compatible" and record["problems"] == [] and record["load_error"] is None
     assert [(each["op_type"], each["inputs"], each["status"]) for each in record["operators"]] == [
         ("Relu", ["float32"], "kernel"),
         ("Add", ["float32", "float32"], "kernel"),
@@ -129,7 +127,7 @@ def test_the_command_on_a_model_that_does_not_fit(save, capsys, tmp_path) -> Non
     assert code == 10 and "incompatible" in out and "missing" in out
     assert err.startswith(f"error: {path}: onnxruntime ") and err.count("\n") == 1
     record = json.loads((tmp_path / "out.json").read_text())
-    assert not record["fits"] and record["operators"][0]["status"] == "missing"
+    assert record["verdict"] == "incompatible" and record["operators"][0]["status"] == "missing"
     missing, failure = record["problems"]
     assert missing.endswith("cannot run my::Op(float32)") and "is not a registered function/op" in failure
 

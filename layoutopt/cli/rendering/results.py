@@ -1,21 +1,19 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 from rich.text import Text
 
 from layoutopt.batch.task import Outcome
 from layoutopt.cli.rendering.terminal import Document, documents_text, fact_text, line, rendered, table, value_text
+from layoutopt.explanation import Explanation
 from layoutopt.files import path_text
 from layoutopt.gates.report import GateReport
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.report.facts import proof_text, size_facts
 from layoutopt.report.schema import Fact, OpReport, Report
 from layoutopt.report.units import seconds
-
-if TYPE_CHECKING:
-    from layoutopt.explanation import Explanation
 
 OpChange: TypeAlias = Mapping[Literal["before", "after"], OpReport | None]
 """The reports of one op before and after planning; None where it does not exist."""
@@ -57,7 +55,7 @@ def summary(report: Report, written: WrittenFiles | None, names: str, *, is_verb
     return rendered(*lines)
 
 
-def _aside(found: "Report | Explanation") -> str:
+def _aside(found: Report | Explanation) -> str:
     return f"{found.target}, runtime {found.runtime}, dialect {found.dialect}"
 
 
@@ -83,7 +81,7 @@ def batch_text(outcomes: Sequence[Outcome]) -> str:
 def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool) -> Document:
     """The plan of a model: formats of ops, conversions and notes; without `show_all`, equal rows of ops are one."""
     verdict = "would be rewritten" if report.changed else f"would be left unchanged: {report.reason}"
-    facts = [Fact(label="result", value=verdict, tone="good" if report.changed else "plain")]
+    facts = [Fact("result", verdict, tone="good" if report.changed else "plain")]
     facts += [each for each in report.facts if each.label not in _NOT_OF_PLANS]
     casts = sorted(report.casts, key=lambda each: -each.seconds)
     conversions = [each.model_dump(include={"tensor", "bytes", "seconds", "reason"}) for each in casts]
@@ -115,20 +113,14 @@ def _ops(changes: Sequence[OpChange], show_all: bool) -> list[dict[str, Any]]:
                 "after_seconds": after.seconds if after is not None else 0.0,
             }
         )
-    found = merged(rows)
-    if show_all:
-        return found
-    return sorted(found, key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
-
-
-def merged(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for all rows that differ in their numbers alone, with the sums of these."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
         key = str([each for each in row.items() if each[0] not in numbers])
         found[key] = row | {name: found.get(key, {}).get(name, 0) + value for name, value in numbers.items()}
-    return list(found.values())
+    if show_all:
+        return list(found.values())
+    return sorted(found.values(), key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
 
 
 def _note(before: OpReport | None, after: OpReport | None) -> str:
@@ -149,16 +141,16 @@ def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str
 # --- explain -----------------------------------------------------------------------------------------------
 
 
-def explanation_documents(found: "Explanation") -> Iterator[Document]:
+def explanation_documents(found: Explanation) -> Iterator[Document]:
     """A plan with its conversions, then each conversion with its alternatives, or one tensor or op."""
-    facts = [Fact(label="no plan", value=found.reason)] if found.reason else []
+    facts = [Fact("no plan", found.reason)] if found.reason else []
     if found.plan is not None:
-        facts = [Fact(label="estimated time", value=seconds(found.plan.seconds_after), detail=proof_text(found.plan))]
+        facts = [Fact("estimated time", seconds(found.plan.seconds_after), proof_text(found.plan))]
     if found.item is None and found.plan is not None:
         free = f"{found.free_conversions} more cost nothing" if found.free_conversions else ""
-        facts.append(Fact(label="conversions", value=str(len(found.conversions)), detail=free))
+        facts.append(Fact("conversions", str(len(found.conversions)), free))
     facts += size_facts(found.dims)
-    facts += [Fact(label="note", value=each.reason, tone="absent") for each in found.notes if each.source == "plan"]
+    facts += [Fact("note", each.reason, tone="absent") for each in found.notes if each.source == "plan"]
     moved = [each.model_dump(include={*_MOVED}) for each in found.conversions]
     yield Document(title=found.model, aside=_aside(found), facts=facts, record={"moved": moved})
     for number, each in enumerate(found.conversions, 1):
@@ -169,7 +161,7 @@ def explanation_documents(found: "Explanation") -> Iterator[Document]:
         yield Document(title=found.item.name, record=found.item.model_dump(exclude={"name"}, exclude_defaults=True))
 
 
-def price_lines(found: "Explanation") -> dict[str, list[str]]:
+def price_lines(found: Explanation) -> dict[str, list[str]]:
     """The alternatives of each conversion and what would remove it, by tensor, for the page."""
     return {
         each.tensor: [
@@ -189,7 +181,7 @@ def price_lines(found: "Explanation") -> dict[str, list[str]]:
 def gates_document(report: GateReport) -> Document:
     """The failed checks and warnings, and the table of the models."""
     errors = [f"{each.model}: {text}" for each in report.models for text in each.messages("error")]
-    warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning", "skipped")]
+    warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning")]
     rows = []
     for each in report.models:
         row: dict[str, Any] = {"model": each.model, "result": each.status}
