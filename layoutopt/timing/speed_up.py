@@ -231,7 +231,7 @@ def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
     found = []
     for size in range(len(blocks[0].runs[0])):
         before, after = ([block.runs[each][size] for block in blocks] for each in (0, number))
-        medians = [median(map(min, all_times)) for all_times in (before, after)]
+        medians = median(map(min, before)), median(map(min, after))
         found.append(SpeedUp(*medians, ratio(before, after), null_ratio(before), created, creation, len(blocks)))
     return found
 
