@@ -213,7 +213,7 @@ class Given:
         self.has_traceback: bool = getattr(context.obj, "traceback", False)
         sources = {name: context.get_parameter_source(name) for name in values}
         self._typed = {name for name, each in sources.items() if each and each.name in ("COMMANDLINE", "ENVIRONMENT")}
-        self._values = {name: each.default for name, each in OPTIONS.items()} | values
+        self._values: dict[str, Any] = {name: each.default for name, each in OPTIONS.items()} | values
         self._values |= {name: () for name, value in self._values.items() if value is None and _is_list(name)}
         for name in self._typed & {name for name, each in OPTIONS.items() if each.metadata["option"].has_limits}:
             if (wrong := fault(OPTIONS[name], values[name])) is not None:
