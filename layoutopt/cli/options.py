@@ -120,10 +120,8 @@ UNTYPED = sorted(
 """The keys that only a configuration, or `--config KEY=VALUE`, sets."""
 
 
-def refusals() -> dict[str, str]:
-    """The options that a configuration must not set: the reasons by key."""
-    found = {key_of(each): each.metadata["option"].refusal for each in OPTIONS.values()}
-    return {key: refusal for key, refusal in found.items() if refusal}
+REFUSALS = {key_of(each): of.refusal for each in OPTIONS.values() if (of := each.metadata["option"]).refusal}
+"""The reasons why a configuration must not set some options, by key."""
 
 
 # --- values ------------------------------------------------------------------------------------------------
