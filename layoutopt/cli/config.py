@@ -70,14 +70,11 @@ def _assignments(name: str) -> Any:
 
 
 BudgetTable: Any = create_model("BudgetTable", __base__=Table, **_keys("budgets"))
-SharedTable: Any = create_model("SharedTable", __base__=Table, **_keys("models"))
-ModelTable: Any = create_model(
-    "ModelTable", __base__=SharedTable, budgets=(BudgetTable, BudgetTable()), **_keys("one model")
-)
+SharedTable: Any = create_model("SharedTable", __base__=Table, budgets=(BudgetTable, BudgetTable()), **_keys("models"))
+ModelTable: Any = create_model("ModelTable", __base__=SharedTable, **_keys("one model"))
 ConfigTable: Any = create_model(
     "ConfigTable",
     __base__=SharedTable,
-    budgets=(BudgetTable, BudgetTable()),
     models=(dict[str, ModelTable], Field(default_factory=dict)),
     **_keys("run"),
 )
