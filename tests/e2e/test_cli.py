@@ -221,13 +221,6 @@ def test_a_skeleton_is_filled(cli: Cli, tmp_path: Path) -> None:
     assert all(each.raw_data for each in onnx.load(tmp_path / "m.opt.onnx").graph.initializer)
 
 
-@pytest.mark.parametrize("name", ["gpu", "openvino"])
-def test_a_runtime_is_no_target(cli: Cli, tmp_path: Path, name: str) -> None:
-    onnx.save(convolutions(), tmp_path / "m.onnx")
-    done = cli("m.onnx", "-t", name)
-    assert done.code == 4 and "--runtime any" in done.err
-
-
 # --- --json of every command -----------------------------------------------------------------------------
 
 COMMANDS = {
@@ -319,26 +312,3 @@ def test_a_model_that_was_optimised_has_no_plan_to_explain(cli: Cli, model: str)
     found = cli("explain", "out.onnx", *ASCEND)
     assert found.code == 0
     assert "no plan  it has been optimised like this before" in found.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "line"),
-    [
-        (
-            ("conv2",),
-            2,
-            "error: conv2: there is no such tensor or node when formats are planned; near it are conv1, conv0",
-        ),
-        (("--target", "gpu-hopper,ascend-310"), 4, "a plan for several targets has no single price to explain"),
-        (("--target", "nothing"), 4, "nothing"),
-        (("--limit", "-1"), 2, "--limit"),
-        (("--pin", "x"), 2, "not a pin"),
-        (("--pin", "none=NHWC"), 6, "none: there is no such tensor to pin"),
-        (("--dim", "N=2"), 2, "N"),
-    ],
-)
-def test_errors_are_one_line(cli: Cli, model: str, arguments: tuple[str, ...], code: int, line: str) -> None:
-    found = cli("explain", model, *arguments)
-    assert found.code == code
-    assert found.out == "" and line in found.err
-    assert found.err.count("\n") == 1

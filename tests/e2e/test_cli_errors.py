@@ -69,6 +69,23 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "shape": (2, "not a shape", "formats NHWC --shape 1,b"),
     "shape without a format": (2, "name a format", "formats --shape 1,2"),
     "system": (2, "no such system", "formats --system windows"),
+    "jobs": (2, "Invalid value for '--jobs'", "optimize [me]*.onnx --jobs -1"),
+    "cluster": (2, "is not the address of a cluster", "optimize [me]*.onnx --cluster tcp://host:1 --jobs 1"),
+    "cache of one model": (2, "is for several models", "optimize model.onnx --cache cache"),
+    "no cache": (2, "is no cache of layoutopt", "optimize [me]*.onnx --cache ."),
+    "cache of results": (2, "is the folder of the results", "optimize [me]*.onnx -o results --cache results"),
+    "operator": (2, "no-such-operator", "list ops no-such-operator"),
+    "target file": (2, ".toml", "calibrate -o mine.txt"),
+    "a kind of runtime as target": (4, "--runtime any", "optimize model.onnx -o out.onnx -t gpu"),
+    "a runtime as target": (4, "--runtime any", "optimize model.onnx -o out.onnx -t openvino"),
+    "nothing to explain": (2, "near it are conv1, conv0", "explain model.onnx conv2 -t ascend-310"),
+    "targets to explain": (4, "has no single price to explain", "explain model.onnx -t gpu-hopper,ascend-310"),
+    "limit": (2, "--limit", "explain model.onnx -t ascend-310 --limit -1"),
+    "explained pin of nothing": (
+        6,
+        "none: there is no such tensor",
+        "explain model.onnx -t ascend-310 --pin none=NHWC",
+    ),
 }
 
 

@@ -48,13 +48,8 @@ KEPT = {
     "somebody's target": "calibrate -o mine.toml",
 }
 NEVER = (
-    "weights of the model",
-    "the model as weights",
-    "weights as the model",
-    "weights as a report",
-    "the model as a page",
-    "weights as a page",
-    "one file as report and page",
+    *("weights of the model", "the model as weights", "weights as the model", "weights as a report"),
+    *("the model as a page", "weights as a page", "one file as report and page"),
 )
 
 

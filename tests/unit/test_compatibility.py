@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from functools import partial
 from pathlib import Path
 
 import onnx
@@ -38,20 +37,19 @@ def convolutions() -> onnx.ModelProto:
     )
 
 
-def saved(folder: Path, proto: onnx.ModelProto | str, name: str = "model.onnx") -> Path:
-    """The file of a model, or of one with the given text."""
-    path = folder / name
-    onnx.save(model(proto) if isinstance(proto, str) else proto, path)
-    return path
-
-
 BLOCKS = {"cpu-avx2": 8, "cpu-avx512": 16}
 OTHER = {"cpu-avx2": "cpu-avx512", "cpu-avx512": "cpu-avx2"}
 
 
 @pytest.fixture
 def save(tmp_path: Path):
-    return partial(saved, tmp_path)
+    """The file of a model, or of one with the given text."""
+
+    def write(proto: onnx.ModelProto | str) -> Path:
+        onnx.save(model(proto) if isinstance(proto, str) else proto, tmp_path / "model.onnx")
+        return tmp_path / "model.onnx"
+
+    return write
 
 
 def host() -> str:

@@ -1,6 +1,5 @@
 """Fusion patterns: every form that exporters write is fused and equivalent, and similar ops stay unchanged."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -8,8 +7,7 @@ import numpy as np
 import onnx
 import onnx_ir
 import pytest
-from onnx import numpy_helper
-from parsed_models import text_model
+from parsed_models import parsed, text_model
 from tiers import covering
 
 import layoutopt
@@ -25,13 +23,8 @@ NATIVE = DIALECTS["onnxruntime"]
 
 
 def model(body: str, signature: str, constants: Mapping[str, object], opset: int = 18) -> onnx.ModelProto:
-    """A model of some lines and of the constants, arrays or numbers, that they name."""
-    text = f'<ir_version: 8, opset_import: ["" : {opset}]> g {signature} {{ {body} }}'
-    proto = onnx.parser.parse_model(text)
-    named = set(re.findall(r"\w+", body))
-    for name, value in ((name, value) for name, value in constants.items() if name in named):
-        array = np.asarray(value, np.float32) if isinstance(value, float) else np.asarray(value)
-        proto.graph.initializer.append(numpy_helper.from_array(array, name))
+    """A model of some lines, with constants that they name."""
+    proto = parsed(f'<ir_version: 8, opset_import: ["" : {opset}]> g {signature} {{ {body} }}', **constants)
     onnx.checker.check_model(proto, full_check=True)
     return proto
 
