@@ -30,7 +30,7 @@ def least_regret(
         start: a feasible choice, which is returned if no other is better.
         deadline: after it the best choice so far is returned, with its gap.
     """
-    best_solutions = tuple(solve(problem, start, deadline.remaining) for problem in problems)
+    best_solutions = tuple(solve(problem, start, deadline) for problem in problems)
     if len(best_solutions) == 1:
         return best_solutions[0], best_solutions
     scales = [each.price or 1.0 for each in best_solutions]
