@@ -207,6 +207,15 @@ class Launch(SpecModel):
     cast_overhead: Duration | None = None
 
 
+IDENTITY_KEYS = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
+"""The keys that identify a kernel row: a row replaces or removes the inherited row of equal values."""
+
+
+def is_removal(row: Any) -> bool:
+    """Whether a kernel row removes an inherited one."""
+    return isinstance(row, dict) and row.get("removed") is True
+
+
 class KernelSpec(SpecModel):
     """A row of a target file: a group of existing kernels, their formats, and their efficiency.
 
@@ -250,6 +259,15 @@ class KernelSpec(SpecModel):
     min_batch: Count | None = None
     overhead: Duration | None = None
     overlaps: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_removal(cls, row: Any) -> Any:
+        if is_removal(row):  # rows that remove one are not part of the merged target
+            raise ValueError(
+                f"removes no inherited kernel; give it the {', '.join(IDENTITY_KEYS)} of the inherited row"
+            )
+        return row
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from layoutopt.cost_models.spec import SpecModel, TargetSpec
+from layoutopt.cost_models.spec import IDENTITY_KEYS, SpecModel, TargetSpec, is_removal
 from layoutopt.errors import TargetError
 from layoutopt.files import path_text
 
@@ -78,7 +78,6 @@ def _own(keys: Keys, merged: Table, table: Table) -> Keys:
     return ("kernel", indices[0], *keys[2:]) if indices else ()
 
 
-_IDENTITY_KEYS = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
 _KEY_STEP = "[key]"  # the step that pydantic adds to the path of an invalid key of a table
 _NUMBER_HINT = 'write { value = ..., source = "..." }'
 _TARGETS_HINT = "see the targets that come with layoutopt"
@@ -113,8 +112,7 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
         layers.append((here, {"name": path_text(here.stem), **table}))
         here = resolve(parent, here) if parent is not None else None
     merged: Table = {}
-    for origin, layer in reversed(layers):
-        _check_removed(origin, layer, merged)
+    for _, layer in reversed(layers):
         merged = merge(merged, layer)
     try:
         return TargetSpec.model_validate(merged)
@@ -162,31 +160,17 @@ def merge(parent: Table, child: Table) -> Table:
 
 
 def merge_rows(parent: list[Any], child: list[Any]) -> list[Any]:
-    """The rows of a file, then the inherited ones that it neither replaces nor removes."""
-    own = [identity(row) for row in child]
-    kept = [row for row in child if not isinstance(row, dict) or row.get("removed") is not True]
+    """The rows of a file, without those that remove a row, then the inherited ones that it neither replaces nor removes."""
+    own, inherited = [identity(row) for row in child], [identity(row) for row in parent]
+    kept = [row for row in child if not (is_removal(row) and identity(row) in inherited)]
     return kept + [row for row in parent if identity(row) not in own]
-
-
-def _check_removed(path: Path, table: Table, parent: Table) -> None:
-    """Check that a file inherits the kernels that it removes.
-
-    Raises:
-        TargetError: it does not inherit one.
-    """
-    inherited, rows = [identity(row) for row in parent.get("kernel", [])], table.get("kernel", [])
-    for index, row in enumerate(rows if isinstance(rows, list) else []):
-        if isinstance(row, dict) and row.get("removed") is True and identity(row) not in inherited:
-            where = _location([(path, table)], table, ("kernel", index))
-            hint = f"give it the {', '.join(_IDENTITY_KEYS)} of the inherited row"
-            raise TargetError(f"kernel[{index}] removes no inherited kernel", where=where, hint=hint)
 
 
 def identity(row: Any) -> Any:
     """The values that identify a kernel row: a row replaces the inherited row of equal identity."""
     if not isinstance(row, dict):
         return row
-    return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY_KEYS)]
+    return [[value] if isinstance(value, str) else value for value in map(row.get, IDENTITY_KEYS)]
 
 
 def schema_error(error: ValidationError, layers: Layers, merged: Table, schema: type[SpecModel]) -> TargetError:

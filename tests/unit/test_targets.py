@@ -133,7 +133,7 @@ def test_inherited_kernels_can_be_removed_and_no_others(tmp_path: Path) -> None:
     assert load_target(write(tmp_path / "child.toml", row)).spec.kernel == ()
     with pytest.raises(TargetError) as error:
         load_target(write(tmp_path / "wrong.toml", row.replace("float32", "float16")))
-    assert "wrong.toml:2: kernel[0] removes no inherited kernel; give it the family" in message(error)
+    assert "wrong.toml:2: kernel[0]: removes no inherited kernel; give it the family" in message(error)
 
 
 def test_the_template_is_a_target_with_every_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
