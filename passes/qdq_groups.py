@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 
-from layoutopt.cost import priced_with
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op
 from layoutopt.ops.qdq import commuted_attributes, is_dequantizer, is_lossless_round_trip, is_quantizer
@@ -84,7 +83,7 @@ class IsolateQdqGroups(Pass):
             return
         for op in graph.ops:
             _remove_round_trip(graph, op)
-        groups = planned_qdq_groups([graph], priced_with(context.cost_model, sizes=context.sizes))
+        groups = planned_qdq_groups([graph], context.prices_at(context.sizes))
         for op in graph.ops:
             if is_dequantizer(op):
                 _isolate(graph, op, groups.integer_ops)

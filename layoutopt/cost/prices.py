@@ -155,8 +155,7 @@ class Prices:
         if not self.standard or isinstance(rule_of(op), View):
             return self._seconds_in_kernels(op, signature)
         inner = self._seconds_in_kernels(op, canonical_signature(op))
-        run, absorbed = self._standard_conversions(op, signature)
-        moved = INNER_CONVERSION_FACTOR * (sum(run) + _ABSORBED * sum(absorbed))
+        moved = INNER_CONVERSION_FACTOR * self._standard_conversions(op, signature)
         return inner + self._short_reads(op, signature) + moved
 
     def _seconds_in_kernels(self, op: Op, signature: Signature) -> float:
@@ -194,30 +193,22 @@ class Prices:
 
     def _kernel_with_conversions(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the kernel with the signature, and of the conversions from and to canonical formats."""
-        conversions = 0.0
-        for slot in op.slots():
-            value, storage = op.operand(slot), signature[slot]
-            if value is None or storage is None or value.is_constant:
-                continue
-            pair = (Storage(Format.canonical(storage.format.rank)), storage)
-            conversions += self.model.conversion_seconds(value, *(pair if slot.side == "in" else reversed(pair)))
+        conversions = sum(
+            self.model.conversion_seconds(value, *((canonical, storage) if slot.side == "in" else (storage, canonical)))
+            for slot, value, storage, canonical in _converted(op, signature)
+        )
         return _INNER_KERNEL_FACTOR * self._seconds_if_fused(op, signature) + INNER_CONVERSION_FACTOR * conversions
 
-    def _standard_conversions(self, op: Op, signature: Signature) -> tuple[list[float], list[float]]:
-        """Seconds of each conversion between an operand's format and the canonical one: those that run, and absorbed ones."""
-        run: list[float] = []
-        absorbed: list[float] = []
+    def _standard_conversions(self, op: Op, signature: Signature) -> float:
+        """Seconds of the conversions between the formats of the operands and the canonical ones."""
         rule = rule_of(op)
         if is_canonical(signature) or (rule is not None and rule.is_layout_agnostic(op, signature)):
-            return run, absorbed
-        for slot in op.slots():
-            value, storage = op.operand(slot), signature[slot]
-            if value is None or storage is None or value.is_constant:
-                continue
-            canonical = Storage(Format.canonical(storage.format.rank))
-            if price := self.model.conversion_seconds(value, storage, canonical):
-                (absorbed if self._is_absorbed(op, slot, value, storage.format) else run).append(price)
-        return run, absorbed
+            return 0.0
+        return sum(
+            self.model.conversion_seconds(value, storage, canonical)
+            * (_ABSORBED if self._is_absorbed(op, slot, value, storage.format) else 1.0)
+            for slot, value, storage, canonical in _converted(op, signature)
+        )
 
     def _is_absorbed(self, op: Op, slot: Slot, value: Value, format: Format) -> bool:
         """Whether the runtime reads the operand as it is stored."""
@@ -241,6 +232,14 @@ class Prices:
             return 0.0
         lines = estimated_volume(indices.shape or ()) * _CACHE_LINE / (piece * estimated_extent(x.shape[axis]))
         return min(1.0, lines) * self.model.conversion_seconds(x, canonical, storage)
+
+
+def _converted(op: Op, signature: Signature) -> Iterator[tuple[Slot, Value, Storage, Storage]]:
+    """The slots and values of an op that are no constants, with their storages under a signature and the canonical ones."""
+    for slot in op.slots():
+        value, storage = op.operand(slot), signature[slot]
+        if value is not None and storage is not None and not value.is_constant:
+            yield slot, value, storage, Storage(Format.canonical(storage.format.rank))
 
 
 def _fits(op: Op, formats: OperandFormats) -> bool:

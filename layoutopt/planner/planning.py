@@ -32,7 +32,7 @@ from layoutopt.planner.propagation import (
     enforce_pins,
     propose,
 )
-from layoutopt.planner.regret import least_regret
+from layoutopt.planner.regret import least_regret, worst_ratio
 
 # --- The request to the planner: a graph, the target or targets, and the constraints on the plan ---
 
@@ -277,18 +277,8 @@ class _Planning:
 
     def finalized(self, choice: Choice, best_solutions: Sequence[Solution]) -> Choice:
         """The choice; the baseline if that is as fast, and nothing is pinned."""
-        worst, worst_before = (
-            self._worst_ratio(choice, best_solutions),
-            self._worst_ratio(self.baseline, best_solutions),
-        )
-        if self.request.pins or worst < worst_before * (1 - TOLERANCE):
-            return choice
-        return self.baseline
-
-    def _worst_ratio(self, choice: Choice, best_solutions: Sequence[Solution]) -> float:
-        """The largest ratio of the time of a choice on a target to that of the best plan for this target alone."""
-        pairs = zip(self.problems, best_solutions, strict=True)
-        return max(problem.price(choice) / (best.price or 1.0) for problem, best in pairs)
+        worst, before = (worst_ratio(self.problems, best_solutions, each) for each in (choice, self.baseline))
+        return choice if self.request.pins or worst < before * (1 - TOLERANCE) else self.baseline
 
     def outcomes(self, choice: Choice, best_solutions: Sequence[Solution]) -> tuple[TargetOutcome, ...]:
         """The times of the choice, of the baseline and of the best choice for this target alone, on every target."""
