@@ -10,11 +10,11 @@ import tomllib
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
-from layoutopt.cost_models.spec import IDENTITY_KEYS, SpecModel, TargetSpec, is_removal
+from layoutopt.cost_models.spec import IDENTITY_KEYS, SpecModel, is_removal
 from layoutopt.errors import TargetError
 from layoutopt.files import path_text
 
@@ -25,6 +25,7 @@ from layoutopt.files import path_text
 # TOML before its last line.
 
 
+_Spec = TypeVar("_Spec", bound=SpecModel)
 Table: TypeAlias = dict[str, Any]
 Keys: TypeAlias = tuple[int | str, ...]
 Layers: TypeAlias = Sequence[tuple[Path, Table]]
@@ -85,12 +86,13 @@ _ROW_IN_MESSAGE = re.compile(r"Value error, kernel\[(\d+)\]")
 _TOML_MESSAGE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
-    """The target that a file describes.
+def read_spec(path: Path, schema: type[_Spec], resolve: Callable[[str, Path], Path] | None = None) -> _Spec:
+    """The target or the runtime that a file describes.
 
     Args:
         path: the file.
-        resolve: maps the value of `inherits` and the inheriting file to the inherited file.
+        schema: the schema of the file.
+        resolve: maps the value of `inherits` and the inheriting file to the inherited file; None if files inherit none.
 
     Raises:
         TargetError: the file cannot be read, is not TOML, or violates the schema.
@@ -105,19 +107,19 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
             )
         chain.append(here.resolve())
         table = read_toml(here)
-        parent = table.pop("inherits", None)
+        parent = table.pop("inherits", None) if resolve is not None else None
         if parent is not None and not isinstance(parent, str):
             where = _location([(here, table)], {}, ("inherits",))
             raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=where)
         layers.append((here, {"name": path_text(here.stem), **table}))
-        here = resolve(parent, here) if parent is not None else None
+        here = resolve(parent, here) if resolve is not None and parent is not None else None
     merged: Table = {}
     for _, layer in reversed(layers):
         merged = merge(merged, layer)
     try:
-        return TargetSpec.model_validate(merged)
+        return schema.model_validate(merged)
     except ValidationError as error:
-        raise schema_error(error, layers, merged, TargetSpec) from None
+        raise _schema_error(error, layers, merged, schema) from None
 
 
 def read_toml(path: Path) -> Table:
@@ -173,7 +175,7 @@ def identity(row: Any) -> Any:
     return [[value] if isinstance(value, str) else value for value in map(row.get, IDENTITY_KEYS)]
 
 
-def schema_error(error: ValidationError, layers: Layers, merged: Table, schema: type[SpecModel]) -> TargetError:
+def _schema_error(error: ValidationError, layers: Layers, merged: Table, schema: type[SpecModel]) -> TargetError:
     """All violations of the schema in one line, each with its key path; the file, line and remedy are those of the first."""
     # A misspelt key is also a missing one; the misspelling is the more specific error.
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")

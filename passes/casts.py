@@ -296,12 +296,10 @@ class PretransformWeights(Pass):
         fits = sum(cast.nbytes for cast in casts) <= budget.remaining
         for cast in sorted(casts, key=lambda each: each.nbytes if fits else -prices[each] / max(1, each.nbytes)):
             name, growth = cast.copy.name, cast.nbytes - cast.released(holders)
-            if fits:
-                budget.take(name, growth, prices[cast])
-            elif not budget.request(name, growth, prices[cast]):
+            if budget.request(name, growth, prices[cast], is_certain=fits):
+                _pack(cast)
+            else:
                 context.note(self, name, "it is converted at run time: the file may not grow by another copy")
-                continue
-            _pack(cast)
 
 
 @dataclass(frozen=True, slots=True)
