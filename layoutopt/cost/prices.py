@@ -22,7 +22,7 @@ from layoutopt.cost.model import (
     for_targets,
     targets_of,
 )
-from layoutopt.formats import Format, Shape
+from layoutopt.formats import Format
 from layoutopt.ir.sizes import NO_SIZES, Sizes, is_symbolic
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import (
@@ -219,19 +219,17 @@ class Prices:
 
     def _short_reads(self, op: Op, signature: Signature) -> float:
         """Seconds of a Gather of slices that the format cuts into pieces below a cache line: those of moving the lines read."""
-        if op.kind != "Gather":
+        found, storage, indices = gathered_pieces(op, signature), signature[X], op.operand(Slot("in", 1))
+        if found is None or storage is None or indices is None:
             return 0.0
-        x, indices, storage = op.operand(X), op.operand(Slot("in", 1)), signature[X]
-        if x is None or x.dtype is None or x.shape is None or indices is None or storage is None:
-            return 0.0
-        axis, canonical = op.integer("axis") % len(x.shape), Storage(Format.canonical(len(x.shape)))
-        piece, whole = (
-            adjacent_elements(each.format, axis, x.shape) * x.dtype.bits // 8 for each in (storage, canonical)
-        )
+        x = op.x
+        assert x.dtype is not None
+        piece, whole = (elements * x.dtype.bits // 8 for elements in found)
         if piece >= min(whole, _CACHE_LINE):
             return 0.0
-        lines = estimated_volume(indices.shape or ()) * _CACHE_LINE / (piece * estimated_extent(x.shape[axis]))
-        return min(1.0, lines) * self.model.conversion_seconds(x, canonical, storage)
+        extent = estimated_extent(x.dims[op.integer("axis")])
+        lines = estimated_volume(indices.shape or ()) * _CACHE_LINE / (piece * extent)
+        return min(1.0, lines) * self.model.conversion_seconds(x, Storage(Format.canonical(len(x.dims))), storage)
 
 
 def _converted(op: Op, signature: Signature) -> Iterator[tuple[Slot, Value, Storage, Storage]]:
@@ -247,10 +245,19 @@ def _fits(op: Op, formats: OperandFormats) -> bool:
     return all(value is None or value.shape is None or format.fits(value.shape) for value, format in operands)
 
 
-def adjacent_elements(format: Format, axis: int, shape: Shape) -> int:
-    """The number of adjacent elements with one index of an axis."""
-    position = next(place for place, part in enumerate(format.parts) if part.axis == axis)
-    return estimated_volume(format.physical_shape(shape)[position + 1 :])
+def gathered_pieces(op: Op, signature: Signature) -> list[int] | None:
+    """The numbers of adjacent elements that a Gather reads for one index, in its format and in the canonical one.
+
+    None for other ops, and if the shape of the operand is unknown.
+    """
+    x, storage = op.operand(X), signature[X]
+    if op.kind != "Gather" or x is None or not x.shape or storage is None:
+        return None
+    axis, found = op.integer("axis") % len(x.shape), []
+    for format in (storage.format, Format.canonical(len(x.shape))):
+        position = next(place for place, part in enumerate(format.parts) if part.axis == axis)
+        found.append(estimated_volume(format.physical_shape(x.shape)[position + 1 :]))
+    return found
 
 
 def priced_with(model: CostModel, **conditions: Any) -> CostModel:
