@@ -5,7 +5,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY layoutopt layoutopt
 COPY passes passes
 COPY cost_models cost_models
-RUN python -m venv /opt/layoutopt && /opt/layoutopt/bin/pip install --no-cache-dir ".[ci]"
+RUN python -m venv /opt/layoutopt && /opt/layoutopt/bin/pip install --no-cache-dir .
 
 FROM python:3.11-slim
 COPY --from=build /opt/layoutopt /opt/layoutopt

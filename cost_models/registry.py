@@ -56,7 +56,7 @@ def _find_one(name: str) -> CostModel:
         *target_names(),
     ):  # first, because a search of the installed packages takes longer than a small model
         return load_target(name)
-    return EXTENSIONS.load(name) if name in EXTENSIONS.found else load_target(name)
+    return EXTENSIONS[name] if name in EXTENSIONS else load_target(name)
 
 
 def _accepted(found: Any) -> CostModel:

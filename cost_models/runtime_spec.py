@@ -144,7 +144,7 @@ def find_runtime(name: object) -> RuntimeSpec:
         where = name if isinstance(name, str) and name else f"runtime={name!r:.80}"
         raise ArgumentError("no such runtime", where=where, hint=f"{guess} {', '.join(names)}")
     path = RUNTIMES / f"{name}.toml"
-    return read_runtime(path) if path.is_file() else EXTENSIONS.load(name)
+    return read_runtime(path) if path.is_file() else EXTENSIONS[name]
 
 
 def runtime_of(dialect: str) -> RuntimeSpec:

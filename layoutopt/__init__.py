@@ -12,6 +12,22 @@ from importlib import import_module
 from os.path import dirname, isdir, join
 from typing import TYPE_CHECKING, Any
 
+from layoutopt.errors import (
+    ArgumentError,
+    CertificateError,
+    DimensionError,
+    ExtensionError,
+    FormatError,
+    InputError,
+    InvariantError,
+    LayoutoptError,
+    ModelError,
+    OutputError,
+    PinError,
+    TargetError,
+    UnverifiedError,
+    VerificationError,
+)
 from layoutopt.runtime.telemetry import disable_telemetry
 from layoutopt.version import VERSION
 
@@ -22,22 +38,6 @@ if TYPE_CHECKING:
     from layoutopt.cost import CostModel
     from layoutopt.cost_models import load_target, target_names
     from layoutopt.driver.result import Result
-    from layoutopt.errors import (
-        ArgumentError,
-        CertificateError,
-        DimensionError,
-        ExtensionError,
-        FormatError,
-        InputError,
-        InvariantError,
-        LayoutoptError,
-        ModelError,
-        OutputError,
-        PinError,
-        TargetError,
-        UnverifiedError,
-        VerificationError,
-    )
     from layoutopt.explanation import Explanation, explain
     from layoutopt.formats import Conversion, Format, Layout
     from layoutopt.passes.base import Pass, PassContext, Pipeline
@@ -55,33 +55,19 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless t
 disable_telemetry()  # before any module of layoutopt imports onnxruntime
 
 _MODULES = {
-    "ArgumentError": "layoutopt.errors",
-    "CertificateError": "layoutopt.errors",
     "Conversion": "layoutopt.formats",
     "CostModel": "layoutopt.cost",
-    "DimensionError": "layoutopt.errors",
     "Explanation": "layoutopt.explanation",
-    "ExtensionError": "layoutopt.errors",
     "Format": "layoutopt.formats",
-    "FormatError": "layoutopt.errors",
-    "InputError": "layoutopt.errors",
-    "InvariantError": "layoutopt.errors",
     "Layout": "layoutopt.formats",
-    "LayoutoptError": "layoutopt.errors",
-    "ModelError": "layoutopt.errors",
     "Outcome": "layoutopt.batch.task",
-    "OutputError": "layoutopt.errors",
     "Pass": "layoutopt.passes.base",
     "PassContext": "layoutopt.passes.base",
-    "PinError": "layoutopt.errors",
     "Pipeline": "layoutopt.passes.base",
     "Plan": "layoutopt.planner",
     "Report": "layoutopt.report.schema",
     "Result": "layoutopt.driver.result",
-    "TargetError": "layoutopt.errors",
-    "UnverifiedError": "layoutopt.errors",
     "Verification": "layoutopt.verification",
-    "VerificationError": "layoutopt.errors",
     "explain": "layoutopt.explanation",
     "export": "layoutopt.torch_export",
     "load_target": "layoutopt.cost_models",

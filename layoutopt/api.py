@@ -1,15 +1,16 @@
-"""The function `optimize`, which rewrites a model for a target.
+"""The function `optimize`, which rewrites a model for a target; its stages are in `driver.stages`."""
 
-Its stages are functions of `driver.lifting`, `driver.stages` and `driver.finish`, from a value to a value.
-"""
+import onnx_ir
 
-from layoutopt.driver.finish import finish
 from layoutopt.driver.job import Job
-from layoutopt.driver.lifting import read
+from layoutopt.driver.lifting import Lifted, lift, read
 from layoutopt.driver.options import Options, takes
 from layoutopt.driver.portable import make_portable
-from layoutopt.driver.result import Result
-from layoutopt.driver.stages import rewrite_exactly
+from layoutopt.driver.result import Result, finish
+from layoutopt.driver.stages import Outcome, rewrite
+from layoutopt.errors import VerificationError
+from layoutopt.passes.base import Note
+from layoutopt.report.facts import LEFT_OUT
 
 
 @takes(Options)
@@ -30,7 +31,36 @@ def optimize(options: Options) -> Result:
     """
     job = Job.of(options)
     with job.running():
-        job, lifted, outcome = rewrite_exactly(job, read(job))
+        job, lifted, outcome = _rewrite_exactly(job, read(job))
         if options.portable and not isinstance(outcome, str):
             outcome = make_portable(job, lifted, outcome)
         return finish(job, lifted, outcome)
+
+
+def _rewrite_exactly(job: Job, source: onnx_ir.Model) -> tuple[Job, Lifted, Outcome]:
+    """Lift and rewrite a model, without rewrites that change the rounding where it differs: then the job is another one.
+
+    Those of the last pass are left out first: in the segments that differ, and if the result then differs again, everywhere.
+
+    Raises:
+        ModelError, VerificationError, UnverifiedError: as for `rewrite`; the result differs without these rewrites, too.
+    """
+    notes: list[Note] = []
+    while True:
+        lifted = lift(job, source)
+        try:
+            outcome = rewrite(job, lifted)
+        except VerificationError as error:
+            exact, made = job.context.exact, dict.fromkeys(job.context.inexact)
+            left_out = {name for name, _ in exact}
+            found = [(name, at) for name, at in made if name not in left_out and at in error.tensors] or [*made]
+            if not found:
+                raise
+            last = found[-1][0]
+            found = [each for each in found if each[0] == last]
+            what = f"left out at {', '.join(at for _, at in found)}, because with it {error.what}"
+            notes.append(Note(LEFT_OUT, last, what))
+            job = job.again(exact.union(found))
+        else:
+            job.context.notes += notes
+            return job, lifted, outcome

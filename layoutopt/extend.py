@@ -23,7 +23,7 @@ from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel, RuntimeSpec, load_target
 from layoutopt.dialects.builder import OpBuilder, write_plain
 from layoutopt.dialects.functions import Functions, Label
-from layoutopt.dialects.lowering import Dialect, Lower
+from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.ops import Ops
 from layoutopt.errors import ExtensionError, FormatError, LayoutoptError, ModelError, TargetError
 from layoutopt.formats import Entry, Extent, Format, Layout, Part, Shape, as_shape, format_system, lookup
@@ -109,7 +109,6 @@ __all__ = [
     "LayoutRule",
     "LayoutoptError",
     "LinearMap",
-    "Lower",
     "Match",
     "ModelError",
     "Node",

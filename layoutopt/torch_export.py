@@ -8,13 +8,13 @@ The export is that of `torch.onnx.export`, which traces the module with the exam
 """
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 from layoutopt.api import optimize
-from layoutopt.driver.arguments import Target
+from layoutopt.driver.job import Target
 from layoutopt.driver.result import Result
-from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
+from layoutopt.errors import ArgumentError, ModelError
+from layoutopt.registry import library
 
 
 def export(
@@ -41,7 +41,7 @@ def export(
         ModelError: PyTorch cannot export the module.
         LayoutoptError: PyTorch or its exporter is not installed; and every error of `optimize`.
     """
-    torch = _torch()
+    torch, _ = (library(name, "torch", "export") for name in ("torch", "onnxscript"))
     if not isinstance(module, torch.nn.Module):
         raise ArgumentError(
             f"not a torch.nn.Module but {type(module).__name__}", where="module", hint="layoutopt.optimize takes ONNX"
@@ -53,16 +53,6 @@ def export(
             "torch.onnx.export(dynamo=False) returns no model", where="export_options", hint="leave out dynamo"
         )
     return optimize(_exported(torch, module, tuple(args), dict(kwargs or {}), export_options or {}), target, **options)
-
-
-def _torch() -> Any:
-    for library in ("torch", "onnxscript"):
-        try:
-            import_module(library)
-        except ImportError as error:
-            hint = "install it with: pip install 'layoutopt[torch]'"
-            raise LayoutoptError(f"export needs the package {library}", hint=hint) from error
-    return import_module("torch")
 
 
 def _exported(

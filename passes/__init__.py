@@ -13,7 +13,7 @@ from layoutopt.passes.casts import (
 )
 from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads, FoldRepeats
 from layoutopt.passes.maps import MergeMaps, MoveMaps
-from layoutopt.passes.planning import AssignFormats, CheckGain
+from layoutopt.passes.planning import AssignFormats
 from layoutopt.passes.qdq_groups import HoistFromQdqGroups, IsolateQdqGroups
 from layoutopt.passes.simplify import (
     EvaluateExtents,
@@ -82,7 +82,7 @@ def default_pipeline(mode: Mode) -> Pipeline:
     Raises:
         ExtensionError: a pass of a package cannot be loaded.
     """
-    return (DEFAULT_PIPELINE if mode == "inference" else TRAINING_PIPELINE).extended([*EXTENSIONS.load_all().values()])
+    return (DEFAULT_PIPELINE if mode == "inference" else TRAINING_PIPELINE).extended([*EXTENSIONS.values()])
 
 
 def extensions_behind_lowering() -> dict[str, Pass]:
@@ -92,7 +92,7 @@ def extensions_behind_lowering() -> dict[str, Pass]:
         ExtensionError: a pass of a package cannot be loaded.
     """
     placed = {id(each) for mode in get_args(Mode) for each in default_pipeline(mode).passes}
-    return {name: each for name, each in EXTENSIONS.load_all().items() if id(each) not in placed}
+    return {name: each for name, each in EXTENSIONS.items() if id(each) not in placed}
 
 
 __all__ = [
@@ -101,7 +101,6 @@ __all__ = [
     "AbsorbCasts",
     "AssignFormats",
     "CancelCasts",
-    "CheckGain",
     "ConvertIntegers",
     "EvaluateExtents",
     "FoldAffines",

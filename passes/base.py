@@ -55,7 +55,6 @@ class PassContext:
         find_epilogues: finds the ops that the runtime computes in the kernel before them.
         epilogues: these ops of the planned graph; empty before planning.
         keeps_qdq_groups: whether QDQ groups stay as they are.
-        has_baked_passes: whether the dialect has passes on quantised models after baking.
         make_plan: returns the plan and the cost model that it has the prices of, given a function that plans at the prices of
             a cost model; None to plan at those of `cost_model`.
         time_graphs: times lowered graphs in the runtime, in seconds; None for a graph that was not timed. Not set if nothing is
@@ -64,11 +63,10 @@ class PassContext:
         notes: the ops and values to which passes did not apply, with reasons.
         growth: the budget for the growth of constants in bytes.
         is_rewritten: whether a pass with `justifies_rewrite` has changed the graph.
-        reason_to_keep: the reason why the original is returned; empty if there is none. A pass that sets it ends the pipeline.
-        lowered: the graph of plain ops and function calls that `lower` made; the passes behind it run on this graph.
+        reason_to_keep: the reason of a pass of the dialect to return the original; empty if there is none.
         block: the number of channels in a block of the lowered graph's arrays; 0 if its kernels take no blocks.
         sessions: "fast" if session creation may become faster at the cost of runs.
-        exact: by the name of a pass that changes rounding, the tensors that it must not compute in another way.
+        exact: rewrites that change rounding and must not be made, each as the name of its pass and its tensor.
         inexact: the pass and the tensor of every rewrite that changed rounding.
     """
 
@@ -81,7 +79,6 @@ class PassContext:
     find_epilogues: Callable[[Graph], Epilogues] = lambda graph: {}
     epilogues: Epilogues = field(default_factory=dict)
     keeps_qdq_groups: bool = False
-    has_baked_passes: bool = False
     make_plan: MakePlan | None = None
     time_graphs: TimeGraphs | None = None
     plan: Plan | None = None
@@ -89,10 +86,9 @@ class PassContext:
     growth: Growth = field(default_factory=Growth)
     is_rewritten: bool = False
     reason_to_keep: str = ""
-    lowered: Graph | None = None
     block: int = 0
     sessions: Sessions = "balanced"
-    exact: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    exact: frozenset[tuple[str, str]] = frozenset()
     inexact: list[tuple[str, str]] = field(default_factory=list)
 
     def prices_at(self, sizes: Sizes, model: CostModel | None = None) -> CostModel:
@@ -109,7 +105,7 @@ class PassContext:
 
     def may_change_rounding(self, source: "Pass", value: Value) -> bool:
         """Whether `source` may compute a value by operations that round differently."""
-        return value.tensor not in self.exact.get(source.name, ())
+        return (source.name, value.tensor) not in self.exact
 
     def changed_rounding(self, source: "Pass", value: Value) -> None:
         """Record that `source` computes a value by operations that round differently."""
@@ -120,11 +116,12 @@ class PassContext:
 class Pass(ABC):
     """A step of the pipeline.
 
+    A pass that computes the same real numbers by other operations, which round differently, asks
+    `PassContext.may_change_rounding` at every place, and calls `changed_rounding` where it does.
+
     Attributes:
         name: its name in reports and dumps.
         justifies_rewrite: whether a change by this pass is a reason to rewrite a model that no plan makes faster.
-        changes_rounding: whether it computes the same real numbers by other operations, which round differently. Such a pass
-            asks `PassContext.may_change_rounding` at every place, and calls `changed_rounding` where it does.
         handles_bodies: whether it runs once, on the main graph, and handles bodies itself; if not, it runs on every graph,
             bodies first.
         before: for the pass of an extension: the name of the pass before whose first run it is inserted.
@@ -134,7 +131,6 @@ class Pass(ABC):
 
     name: ClassVar[str]
     justifies_rewrite: ClassVar[bool] = True
-    changes_rounding: ClassVar[bool] = False
     handles_bodies: ClassVar[bool] = False
     before: ClassVar[str] = ""
     after: ClassVar[str] = ""
@@ -193,16 +189,12 @@ class Pipeline:
                 watch("before", step, graph)
             versions, start = _versions(graph), perf_counter()
             _run(step, graph, context)
-            if context.lowered is not None:
-                graph = context.lowered
             result = PassResult(step.name, _versions(graph) != versions, perf_counter() - start)
             results.append(result)
             context.is_rewritten |= result.changed and step.justifies_rewrite
             self._check(graph, f"pass {step.name}")
             if watch is not None:
                 watch("after", step, graph)
-            if context.reason_to_keep:
-                break
         return results
 
     def _check(self, graph: Graph, source: str) -> None:

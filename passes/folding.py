@@ -29,7 +29,6 @@ class FoldAffines(Pass):
     """
 
     name = "fold-affines"
-    changes_rounding = True
     handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:

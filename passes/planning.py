@@ -1,4 +1,4 @@
-"""Passes that plan formats, and check whether the plan gains anything."""
+"""The pass that plans formats, and the reason to keep the original if the plan gains nothing."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -120,25 +120,6 @@ def assign(graph: Graph, op: Op, signature: Signature, kept: Collection[Value] =
             name = storage_name(value, storage)
             if name != value.name and value not in kept:
                 graph.rename(value, graph.fresh_name(name))
-
-
-class CheckGain(Pass):
-    """End the pipeline if neither plan nor rewrite makes the model faster, no format is pinned, and sessions are balanced.
-
-    before: a planned graph
-    after:  the same graph; the pipeline ends here if nothing was gained, except with `sessions="fast"`
-
-    For a quantised model with passes after baking, `reason_to_keep` is called after these passes instead.
-    """
-
-    name = "check-gain"
-    justifies_rewrite = False
-    handles_bodies = True
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        """Set the reason to keep the original, if there is one."""
-        if not (context.has_baked_passes and has_quantized_ops(graph)):
-            context.reason_to_keep = reason_to_keep(context)
 
 
 def has_quantized_ops(graph: Graph) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import onnx.defs
+import onnx
 import pytest
 
 import layoutopt
@@ -140,40 +140,12 @@ def test_the_algebra_needs_numpy_at_most() -> None:
 
 def test_the_public_names() -> None:
     assert layoutopt.__all__ == [
-        "ArgumentError",
-        "CertificateError",
-        "Conversion",
-        "CostModel",
-        "DimensionError",
-        "Explanation",
-        "ExtensionError",
-        "Format",
-        "FormatError",
-        "InputError",
-        "InvariantError",
-        "Layout",
-        "LayoutoptError",
-        "ModelError",
-        "Outcome",
-        "OutputError",
-        "Pass",
-        "PassContext",
-        "PinError",
-        "Pipeline",
-        "Plan",
-        "Report",
-        "Result",
-        "TargetError",
-        "UnverifiedError",
-        "Verification",
+        *("ArgumentError", "CertificateError", "Conversion", "CostModel", "DimensionError", "Explanation"),
+        *("ExtensionError", "Format", "FormatError", "InputError", "InvariantError", "Layout"),
+        *("LayoutoptError", "ModelError", "Outcome", "OutputError", "Pass", "PassContext", "PinError"),
+        *("Pipeline", "Plan", "Report", "Result", "TargetError", "UnverifiedError", "Verification"),
         "VerificationError",
-        "__version__",
-        "explain",
-        "export",
-        "load_target",
-        "optimize",
-        "optimize_many",
-        "target_names",
+        *("__version__", "explain", "export", "load_target", "optimize", "optimize_many", "target_names"),
         "verify_models",
     ]
     assert dir(layoutopt) == layoutopt.__all__

@@ -10,7 +10,7 @@ from tables import code, table
 
 from layoutopt.cost_models import RuntimeSpec, find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.dialects import DIALECTS
-from layoutopt.driver.job import lowering_passes
+from layoutopt.driver.job import lowered_passes
 from layoutopt.formats import entries
 from layoutopt.onnx_io.schema import ONNX_VERSION
 from layoutopt.passes import default_pipeline
@@ -117,7 +117,7 @@ def passes_page() -> str:
     for mode in get_args(Mode):
         parts += [f"## Mode {mode}\n", _passes(default_pipeline(mode).passes)]
     for name, dialect in DIALECTS.items():
-        parts += [f"## Dialect {name}\n", f"{_summary(type(dialect))}\n", _passes(lowering_passes(dialect))]
+        parts += [f"## Dialect {name}\n", f"{_summary(type(dialect))}\n", _passes(lowered_passes(dialect))]
     return "\n".join(parts)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from tables import code, table
 
-from layoutopt.report.schema import SCHEMA_VERSION, Report, ReportModel
+from layoutopt.report.schema import SCHEMA_VERSION, Report
 
 _INTRODUCTION = """\
 # Report
@@ -23,7 +23,7 @@ def report_page() -> str:
     """The page as Markdown: the model of the whole report first, then its parts, in the order in which they occur."""
     parts = [_INTRODUCTION.format(version=SCHEMA_VERSION)]
     for model in _models(Report):
-        fields = model.model_fields.items()
+        fields = model.__pydantic_fields__.items()
         rows = [
             (code(name), _text(field.annotation), _default(field), field.description or "") for name, field in fields
         ]
@@ -31,17 +31,17 @@ def report_page() -> str:
     return "\n".join(parts)
 
 
-def _models(root: type[ReportModel]) -> list[type[ReportModel]]:
+def _models(root: type[Any]) -> list[type[Any]]:
     """The model and all models in its fields."""
     found = [root]
     for model in found:
-        for field in model.model_fields.values():
+        for field in model.__pydantic_fields__.values():
             found += [each for each in _inner(field.annotation) if each not in found]
     return found
 
 
-def _inner(annotation: Any) -> Iterator[type[ReportModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, ReportModel):
+def _inner(annotation: Any) -> Iterator[type[Any]]:
+    if hasattr(annotation, "__pydantic_fields__"):
         yield annotation
     for argument in get_args(annotation):
         yield from _inner(argument)
@@ -60,7 +60,7 @@ def _text(annotation: Any) -> str:
         return f"[{', '.join(_text(each) for each in arguments)}]"
     if origin is dict:
         return f"object of {_text(arguments[1])}"
-    if isinstance(annotation, type) and issubclass(annotation, ReportModel):
+    if hasattr(annotation, "__pydantic_fields__"):
         anchor = "report_1" if annotation is Report else annotation.__name__.lower()
         return f"[{annotation.__name__}](#{anchor})"
     return {str: "string", float: "number", int: "integer", bool: "boolean", type(None): "null"}[annotation]
@@ -74,7 +74,7 @@ def _default(field: FieldInfo) -> str:
     return code(json.dumps(value))
 
 
-def _docstring(model: type[ReportModel]) -> Iterator[str]:
+def _docstring(model: type[Any]) -> Iterator[str]:
     """The docstring, with its indented lines as code."""
     lines = (model.__doc__ or "").splitlines()
     yield "\n".join([lines[0], *(line[4:] if line.startswith("    ") else line for line in lines[1:])])

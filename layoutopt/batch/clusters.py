@@ -22,9 +22,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_co
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from importlib import import_module
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import joblib
@@ -32,6 +31,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from layoutopt.errors import ArgumentError, LayoutoptError
 from layoutopt.files import scratch_folder
+from layoutopt.registry import library
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
@@ -135,21 +135,6 @@ def open_cluster(url: str | None, jobs: int | None) -> AbstractContextManager[Cl
     return (_dask if url.startswith("dask") else _ray)(match, jobs)
 
 
-def _library(name: str, extra: str) -> Any:
-    """The library of an extra.
-
-    Raises:
-        LayoutoptError: it is not installed.
-    """
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        hint = f"install it with: pip install 'layoutopt[{extra}]'"
-        raise LayoutoptError(f"this cluster needs the package {name}", where=f"{extra}://", hint=hint) from error
-
-
 @contextmanager
 def _reaching(url: str) -> Iterator[None]:
     """Context in which an exception means that a cluster does not answer."""
@@ -166,7 +151,7 @@ def _reaching(url: str) -> Iterator[None]:
 
 @contextmanager
 def _dask(url: re.Match[str], jobs: int | None) -> Iterator[Cluster]:
-    distributed, dask = _library("distributed", "dask"), _library("dask", "dask")
+    distributed, dask = (library(name, "dask", url[0]) for name in ("distributed", "dask"))
     with ExitStack() as stack:
         cluster = f"tcp://{url['address']}"
         if url["name"] == _LOCAL:  # tasks that wait are not lost with the task before them
@@ -186,7 +171,7 @@ def _cancel(futures: Collection["Future[Any]"]) -> None:
 @contextmanager
 def _ray(url: re.Match[str], jobs: int | None) -> Iterator[Cluster]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tasks without a GPU keep its variables
-    ray = _library("ray", "ray")
+    ray = library("ray", "ray", url[0])
     where = url["name"] or url[0]
     new = {"num_cpus": jobs, "include_dashboard": False} if where == _LOCAL else {}
     errors = ray.exceptions
@@ -226,16 +211,12 @@ def _processes(number: int) -> Iterator[Cluster]:
     """
     with scratch_folder() as folder, ThreadPoolExecutor(number) as threads:
         workers = [_Worker(folder, cpus) for cpus in _shares(number)]
-        idle: SimpleQueue[_Worker] = SimpleQueue()
-        for each in workers:
-            idle.put(each)
+        waiting, own = iter(workers), threading.local()
 
         def run(function: Callable[[Any], Any], item: Any) -> Any:
-            worker = idle.get()
-            try:
-                return worker.run(function, item)
-            finally:
-                idle.put(worker)
+            if not hasattr(own, "worker"):
+                own.worker = next(waiting)
+            return own.worker.run(function, item)
 
         def end(futures: Collection["Future[Any]"] = ()) -> None:
             _cancel(futures)
@@ -243,7 +224,7 @@ def _processes(number: int) -> Iterator[Cluster]:
                 each.end()
 
         try:
-            yield Cluster(lambda function, item: threads.submit(run, function, item), end, (BrokenProcessPool,))
+            yield Cluster(partial(threads.submit, run), end, (BrokenProcessPool,))
         finally:
             end()
 

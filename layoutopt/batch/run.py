@@ -7,17 +7,18 @@ from functools import partial
 from itertools import accumulate
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import joblib
 
-from layoutopt.batch.cache import Cache
+from layoutopt.batch.cache import Cache, needs_this_machine
 from layoutopt.batch.clusters import Failure, open_cluster
-from layoutopt.batch.keys import is_timed
 from layoutopt.batch.task import ModelTask, Outcome, run_task
 from layoutopt.driver.options import BatchOptions, ModelOptions, check, takes, values_of
+from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError, LayoutoptError
 from layoutopt.files import conflict, external_files, path_text
-from layoutopt.files.staging import remove_stale_files
+from layoutopt.files.staging import remove_stale
 from layoutopt.runtime.available_memory import available_bytes
 
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -112,7 +113,7 @@ def run_tasks(
     if cluster is not None and jobs == 0:
         raise ArgumentError("needs worker processes", where=f"cluster={cluster}", hint="give no jobs, or 1 or more")
     if jobs is None and cluster is None:
-        jobs = default_jobs([each.model for each in tasks], is_timed=any(map(_is_timed, tasks)))
+        jobs = default_jobs([each.model for each in tasks], is_timed=any(is_timed(each.options) for each in tasks))
     with output_folders(task.output.parent for task in tasks if task.output is not None):
         if jobs == 0:
             for index, task in enumerate(tasks):
@@ -149,11 +150,12 @@ def estimated_bytes(model: Path) -> int:
     return _PROCESS_BYTES + _BYTES_PER_WEIGHT_BYTE * sum(sizes)
 
 
-def _is_timed(task: ModelTask) -> bool:
-    try:
-        return is_timed(task.options)
-    except LayoutoptError:  # which is the outcome of the model
-        return False
+def is_timed(options: Mapping[str, Any]) -> bool:
+    """Whether kernels or models are timed on this machine, so that other work at the same time would disturb the result."""
+    is_requested = options.get("measure") or options.get("calibrate")
+    with suppress(LayoutoptError):  # which is the outcome of the model
+        return bool(is_requested and not os.environ.get(VARIABLE) and needs_this_machine(options))
+    return False
 
 
 @contextmanager
@@ -185,7 +187,7 @@ def output_folders(folders: Iterable[Path]) -> Iterator[None]:
         yield
     finally:
         for folder in wanted:
-            remove_stale_files(folder)  # of workers that were ended
+            remove_stale(folder)  # of workers that were ended
         for each in sorted(missing, reverse=True):  # inner ones first
             with suppress(OSError):  # a folder with results stays
                 each.rmdir()

@@ -11,8 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from layoutopt import api, onnx_io
-from layoutopt.batch.cache import Cache, Entry
-from layoutopt.batch.keys import outcome_key
+from layoutopt.batch.cache import Cache, outcome_key
 from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError
 from layoutopt.files import (
@@ -108,10 +107,9 @@ def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome
         check_output(task.output, task.external_data, Overwrite((task.model,), task.output, task.force, task.reads))
     cache = Cache(task.cache) if task.cache is not None else None
     key = _key(task) if cache is not None else ""
-    entry = cache.find(key, task.model) if cache is not None and key else None
-    if entry is not None:
-        report = entry.report.model_copy(update={"model": path_text(task.model), "cached": True})
-        return Outcome(task.model, report, _restore(entry, task), is_cached=True)
+    if cache is not None and key and (found := cache.find(key, task.model)):
+        report = found[0].model_copy(update={"model": path_text(task.model), "cached": True})
+        return Outcome(task.model, report, _restore(found[1], task), is_cached=True)
     inputs = [read_inputs(each) for each in task.inputs]
     result = api.optimize(task.model, **task.options, inputs=inputs, progress=progress)
     if progress is not None:
@@ -156,13 +154,13 @@ def _keep(cache: Cache, key: str, task: ModelTask, result: Result) -> tuple[str,
     return ()
 
 
-def _restore(entry: Entry, task: ModelTask) -> WrittenFiles | None:
-    """Write the result of an entry."""
+def _restore(kept: Path | None, task: ModelTask) -> WrittenFiles | None:
+    """Write a result that was kept; the model itself if it stays unchanged."""
     if task.output is None:
         return None
-    if entry.model is None or not external_files(entry.model):
-        return onnx_io.copy(entry.model or task.model, task.output, source=task.model, force=task.force)
-    model = onnx_io.read(entry.model)
+    if kept is None or not external_files(kept):
+        return onnx_io.copy(kept or task.model, task.output, source=task.model, force=task.force)
+    model = onnx_io.read(kept)
     return onnx_io.write(model, task.output, task.external_data, source=task.model, force=task.force)
 
 

@@ -3,11 +3,9 @@
 A catalogue is a list of records, which JSON has as they are. A terminal shows a table, or a document per record.
 """
 
-import json
 import os
 import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -17,19 +15,19 @@ import numpy as np
 from layoutopt.cli.commands import Kind
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given
-from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.cost_models import RooflineModel, find_runtime, load_target, runtime_names, runtime_of, target_names
 from layoutopt.cost_models.registry import EXTENSIONS, TEMPLATE, find_target
 from layoutopt.dialects import DIALECTS
-from layoutopt.driver.job import lowering_passes
+from layoutopt.driver.job import lowered_passes
 from layoutopt.errors import FormatError, OutputError, TargetError
 from layoutopt.files import FileKind, Overwrite, path_text, write_text
 from layoutopt.formats import Entry, Format, Layout, entries, lookup
 from layoutopt.formats.catalog import entry_of
 from layoutopt.ir.types import DType
 from layoutopt.passes import default_pipeline
-from layoutopt.passes.base import Mode, Pass
+from layoutopt.passes.base import Mode
 from layoutopt.registry import package_of
 from layoutopt.report.operators import known_operators
 
@@ -52,8 +50,8 @@ def list_(given: Given, kind: Kind, name: str | None) -> None:
     """
     if kind is not Kind.OPS and name is not None:
         raise UsageError("is for operators", where=name, hint="write layoutopt list ops NAME")
-    record = JsonRecord(f"list {kind.value}", given)
-    others = {Kind.RUNTIMES: _runtimes, Kind.PASSES: _passes, Kind.DIALECTS: _dialects}
+    record = OutputFiles(f"list {kind}", given)
+    others = {"runtimes": _runtimes, "passes": _passes, "dialects": _dialects}
     data, documents = others[kind]() if kind in others else _operators(name)
     record.show(data, *documents)
 
@@ -72,50 +70,31 @@ def _operators(name: str | None) -> Catalogue:
 
 def _runtimes() -> Catalogue:
     """The runtimes, each with the targets whose default it is."""
-    specs = [find_runtime(name) for name in runtime_names()]
     targets = {target: runtime_of(load_target(target).dialect).name for target in target_names()}
-    return _blocks(
-        "runtimes", [json.loads(spec.model_dump_json()) | {"default_of": _keys(targets, spec.name)} for spec in specs]
-    )
+    specs = [find_runtime(name) for name in runtime_names()]
+    return _blocks("runtimes", targets, [spec.model_dump(mode="json") for spec in specs])
 
 
 def _dialects() -> Catalogue:
     """The dialects, each with the targets whose default it is."""
     targets = {target: load_target(target).dialect for target in target_names()}
-    records = [
-        {
-            "name": name,
-            "writes": _description(type(dialect)),
-            "default_of": _keys(targets, name),
-            "passes": [each.name for each in dialect.passes],
-        }
-        for name, dialect in DIALECTS.items()
-    ]
-    return _blocks("dialects", records)
-
-
-def _description(dialect: type) -> str:
-    """The first paragraph of the docstring of the dialect's module, without the dialect's name."""
-    docstring = sys.modules[dialect.__module__].__doc__ or ""
-    paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
-    return paragraph.partition(": ")[2] or _first_line(dialect)
+    return _blocks("dialects", targets, [_described(name, dialect) for name, dialect in DIALECTS.items()])
 
 
 def _passes() -> Catalogue:
     """The passes of every mode, and the passes of every dialect that follow."""
-    modes = {mode: _described(default_pipeline(mode).passes) for mode in get_args(Mode)}
-    lowering = {name: _described(lowering_passes(dialect)) for name, dialect in DIALECTS.items()}
+    modes = {mode: [_described(each.name, each) for each in default_pipeline(mode).passes] for mode in get_args(Mode)}
+    lowering = {
+        name: [_described(each.name, each) for each in lowered_passes(dialect)] for name, dialect in DIALECTS.items()
+    }
     shown = modes | {f"then, in the dialect {name}": each for name, each in lowering.items()}
     note = "Write the graph after each pass with inspect --dump-ir FOLDER."
     return {**modes, "dialects": lowering}, [Document(title="passes", record=shown, note=note)]
 
 
-def _described(passes: Iterable[Pass]) -> list[dict[str, str]]:
-    return [{"name": each.name, "does": _first_line(type(each))} for each in passes]
-
-
-def _first_line(described: type) -> str:
-    return (described.__doc__ or "").strip().split("\n")[0]
+def _described(name: str, described: object) -> dict[str, str]:
+    """A name, and the first line of the docstring of a class."""
+    return {"name": name, "does": (type(described).__doc__ or "").strip().split("\n")[0]}
 
 
 # --- formats -----------------------------------------------------------------------------------------------
@@ -131,29 +110,25 @@ def formats(given: Given, name: str | None) -> None:
     shape = _parsed_shape(given.shape) if given.shape is not None else None
     if name is None and (given.shape or given.dtype):
         raise UsageError("no format", where="--shape" if given.shape else "--dtype", hint="name a format too")
-    record = JsonRecord("formats", given)
+    record = OutputFiles("formats", given)
     data, documents = _formats(given.system) if name is None else _one_format(name, shape, given.dtype)
     record.show(data, *documents)
 
 
 def _parsed_shape(value: str) -> tuple[int, ...]:
     """Parse a shape: `1,17,5,4`, `1x17x5x4` or `[1, 17, 5, 4]`; the empty text is a scalar."""
-    numbers = [number.strip() for number in value.strip("[]() ").replace("x", ",").split(",") if number.strip()]
-    if not all(number.isdecimal() for number in numbers):
+    if not re.fullmatch(r"[\[(]?[0-9, x]*[\])]?", value):
         raise UsageError("not a shape", where=f"--shape {value}", hint="write it like 1,17,5,4")
-    return tuple(map(int, numbers))
+    return tuple(map(int, re.findall("[0-9]+", value)))
 
 
 def _formats(system: str | None) -> Catalogue:
     """All named formats, or those of one system."""
-    systems = {entry.system.casefold(): entry.system for entry in entries()}
-    if system is not None:
-        if system.casefold() not in systems:
-            names = ", ".join(sorted(systems.values()))
-            raise UsageError("no such system", where=f"--system {system}", hint=f"there are {names}")
-        system = systems[system.casefold()]
+    found = [asdict(each) for each in entries() if system is None or each.system.casefold() == system.casefold()]
+    if not found:
+        raise UsageError("no such system", where=f"--system {system}", hint="`layoutopt formats` lists them")
     note = "Format strings such as NCHW8c, CHWN or OIHW4i16o are accepted as names. {C0} depends on --dtype."
-    return _table("formats", [asdict(entry) for entry in entries() if system in (None, entry.system)], note)
+    return _table("formats", found, note)
 
 
 def _one_format(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> Catalogue:
@@ -166,8 +141,8 @@ def _one_format(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> 
         "name": name,
         "notation": format.name(letters),
         "axes": letters,
-        "system": entry.system if entry is not None else None,
-        "source": entry.source if entry is not None else None,
+        "system": getattr(entry, "system", None),
+        "source": getattr(entry, "source", None),
         "parts": [{"axis": part.axis, "block": part.block or None, "step": span} for part, span in parts],
     }
     if shape is not None:
@@ -191,11 +166,10 @@ def _one_format(name: str, shape: tuple[int, ...] | None, dtype: str | None) -> 
 
 def _dtype(name: str) -> DType:
     """The element type with a name such as `float16`, in any case."""
-    found = next((each for each in DType if each.label == name.lower()), None)
-    if found is None:
-        labels = ", ".join(each.label for each in DType if each is not DType.STRING)
-        raise FormatError("not an element type", where=name, hint=f"there are {labels}")
-    return found
+    try:
+        return DType[name.upper()]
+    except KeyError:
+        raise FormatError("not an element type", where=name, hint="name one like float16") from None
 
 
 def _letters(name: str, format: Format, entry: Entry | None) -> str:
@@ -236,7 +210,7 @@ def targets(given: Given, name: str | None) -> None:
         )
         return
     reads = [Path(name)] if name is not None and name.endswith(".toml") else []
-    record = JsonRecord("targets", given, reads=reads)
+    record = OutputFiles("targets", given, reads=reads)
     data, documents = _targets() if name is None else _one_target(name)
     record.show(data, *documents)
 
@@ -278,16 +252,14 @@ def _one_target(name: str) -> Catalogue:
 
 
 def _table(name: str, records: Sequence[Mapping[str, Any]], note: str) -> Catalogue:
-    record = {name: records}
-    return record, [Document(title="layoutopt", record=record, note=note)]
+    return {name: records}, [Document(title=name, record={"": records}, note=note)]
 
 
-def _blocks(name: str, records: Sequence[Mapping[str, Any]]) -> Catalogue:
-    documents = [
-        Document(title=each["name"], record={key: each[key] for key in each if key != "name"}) for each in records
+def _blocks(name: str, targets: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> Catalogue:
+    """A document per record, with the targets whose default it is."""
+    found = [
+        {**each, "default_of": [target for target, default in targets.items() if default == each["name"]]}
+        for each in records
     ]
-    return {name: records}, documents
-
-
-def _keys(mapping: Mapping[str, str], value: str) -> list[str]:
-    return [key for key, each in mapping.items() if each == value]
+    documents = [Document(title=each["name"], record={**each, "name": ""}) for each in found]
+    return {name: found}, documents

@@ -5,7 +5,7 @@ A command is run by the function of its name in the module that `takes_options` 
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from typer import Argument, Option
 
@@ -28,7 +28,9 @@ class Kind(StrEnum):
     DIALECTS = "dialects"
 
 
-_MODELS = "ONNX files; folders, which are searched for *.onnx; patterns such as 'models/**/*.onnx'; `-` for stdin."
+_SEVERAL = "ONNX files; folders, which are searched for *.onnx; patterns such as 'models/**/*.onnx'; `-` for stdin."
+_Models: TypeAlias = Annotated[list[Path], Argument(metavar="MODEL", help=_SEVERAL)]
+_Model: TypeAlias = Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")]
 _ITEM = "A tensor or node; by default all conversions."
 
 
@@ -40,7 +42,7 @@ _ITEM = "A tensor or node; by default all conversions."
     "output target runtime pin dim force config verify allow_unverified inputs custom_ops certificate measure calibrate "
     "threads jobs cluster cache json html external_data portable dry_run verbose",
 )
-def optimize(models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)]) -> None:
+def optimize(models: _Models) -> None:
     """Rewrite models for a target. `layoutopt model.onnx` is short for `layoutopt optimize model.onnx`.
 
     Both models are run in onnxruntime. A result whose outputs differ from those of the original is not written, nor is
@@ -51,18 +53,18 @@ def optimize(models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODEL
 
 @takes_options("inspection", "show_all target runtime dim custom_ops html dump_ir json force config")
 def inspect(
-    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
+    model: _Model,
 ) -> None:
     """Show formats and layout conversions, before and after planning.
 
-    No model is written. For a model that layoutopt wrote, the options and formats stored in the model are printed,
-    unless --target or the configuration names a target.
+    No model is written. For a model that layoutopt wrote, the options stored in the model are printed, unless
+    --target or the configuration names a target, or a page or graphs are written.
     """
 
 
 @takes_options("inspection", "limit target runtime pin dim custom_ops force json config")
 def explain(
-    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX file.")],
+    model: _Model,
     item: Annotated[str | None, Argument(metavar="TENSOR|NODE", help=_ITEM, show_default=False)] = None,
     calibrate: Annotated[
         bool, Option("--calibrate", help="Plan with kernels timed on this machine, as `optimize` does.")
@@ -141,7 +143,7 @@ def bench(
     "target runtime dim custom_ops threads jobs baseline junit json force config quiet",
 )
 def ci(
-    models: Annotated[list[Path], Argument(metavar="MODEL", help=_MODELS)],
+    models: _Models,
 ) -> None:
     """Check models against budgets and a baseline.
 

@@ -19,10 +19,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError, create_model
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import OPTIONS, PARSERS, refusals
+from layoutopt.cost_models.target_files import line_of
 from layoutopt.driver.options import limited
 from layoutopt.files import path_text
 
@@ -30,8 +31,6 @@ _OWN, _PROJECT = "layoutopt.toml", "pyproject.toml"
 _TOP = (".git", _PROJECT)
 _SECTION = ("tool", "layoutopt")
 _HEADING = re.compile(rb"^\s*\[tool\.layoutopt\b", re.MULTILINE)
-_PATHS = ("profile", "inputs")
-"""The options with files, which are relative to the folder of the configuration."""
 
 # --- the tables --------------------------------------------------------------------------------------------
 
@@ -54,18 +53,18 @@ def _keys(scope: str) -> dict[str, Any]:
 
 
 def _kind(name: str) -> Any:
-    """The type of a key: that of the option, with texts for paths."""
-    kind = {Path: str, list[Path]: list[str]}.get(OPTIONS[name].metadata["option"].kind, limited(OPTIONS[name]))
+    """The type of a key: that of the option."""
+    lax = Annotated[Path, Strict(False)]  # of a text
+    kind = {Path: lax, list[Path]: list[lax]}.get(OPTIONS[name].metadata["option"].kind, limited(OPTIONS[name]))
     return Annotated[kind, AfterValidator(_assignments(name))] if name in PARSERS else kind
 
 
 def _assignments(name: str) -> Any:
-    def check(values: list[str]) -> list[str]:
+    def check(values: list[str]) -> list[tuple[str, Any]]:
         try:
-            PARSERS[name](values)
+            return [PARSERS[name](each) for each in values]
         except UsageError as error:
             raise ValueError(f"{error.what}; {error.hint}") from error
-        return values
 
     return check
 
@@ -144,16 +143,16 @@ class Config:
     def _located(self, name: str, value: Any) -> Any:
         """A value with absolute paths."""
         folder = self.path.parent if self.path is not None else Path()
-        if name in _PATHS:
-            return [folder / each for each in value] if isinstance(value, list) else folder / value
         if name == "target":  # names and files, separated by commas
             return ",".join(str(folder / each) if each.endswith(".toml") else each for each in value.split(","))
-        return value
+        if isinstance(value, list):
+            return [self._located("", each) for each in value]
+        return folder / value if isinstance(value, Path) else value
 
 
 def _values(table: Table) -> dict[str, Any]:
     """The values of a table that the file contains, by name; without the inner tables."""
-    return table.model_dump(exclude_unset=True, exclude={"budgets", "models"})
+    return {name: getattr(table, name) for name in table.model_fields_set - {"budgets", "models"}}
 
 
 # --- the files ---------------------------------------------------------------------------------------------
@@ -189,13 +188,12 @@ def _typed(assignment: str) -> dict[str, Any]:
         value = tomllib.loads(f"value = {text}")["value"]
     where = f"--config {assignment}"
     try:
-        values = _values(ModelTable.model_validate({key: value}))
+        return _values(ModelTable.model_validate({key: value}))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         if first["type"] == "extra_forbidden":
             raise _unknown_key(where, ["models", key]) from None
         raise UsageError(_reason(first), where=where, hint="correct the value") from None
-    return {name: Path(each) if name == "profile" else each for name, each in values.items()}
 
 
 def find_config(start: Path) -> Config | None:
@@ -224,11 +222,12 @@ def load_config(path: Path) -> Config:
     Raises:
         UsageError: the file cannot be read, or its content is wrong.
     """
-    text = _read(path)
     try:
+        text = path.read_text(encoding="utf-8")
         content: Any = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        what = f"is not TOML: {str(error)[:1].lower()}{str(error)[1:]}"
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        what = f"{'cannot be read' if isinstance(error, OSError) else 'is not TOML'}: {reason[:1].lower()}{reason[1:]}"
         raise UsageError(what, where=_shown(path), hint="correct it, or use --config none") from error
     prefix = _SECTION if path.name == _PROJECT else ()
     for name in prefix:
@@ -247,16 +246,6 @@ def _shown(path: Path) -> str:
     return path_text(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        what = f"cannot be read: {(error.strerror or str(error)).lower()}"
-        raise UsageError(what, where=_shown(path), hint="name another file with --config") from error
-    except UnicodeDecodeError as error:
-        raise UsageError("is not UTF-8", where=_shown(path), hint="save it as UTF-8") from error
-
-
 def _has_section(path: Path) -> bool:
     """Whether a `pyproject.toml` has the table, by its heading: the file may be no TOML."""
     with suppress(OSError):
@@ -271,7 +260,7 @@ def _first_error(path: Path, text: str, prefix: Sequence[str], error: Validation
     """The first error of a table, with its line."""
     first = error.errors(include_url=False)[0]
     names = [str(part) for part in first["loc"] if isinstance(part, str)]
-    where = f"{_shown(path)}:{line_of(text, [*prefix, *names])}"
+    where = f"{_shown(path)}:{line_of(text, (*prefix, *names)) or 1}"
     if first["type"] == "extra_forbidden":
         return _unknown_key(where, names)
     value = first["input"]
@@ -296,15 +285,3 @@ def _unknown_key(where: str, names: Sequence[str]) -> UsageError:
     near = get_close_matches(key.replace("_", "-"), known, 1)
     hint = f"did you mean {near[0]}" if near else f"there are {', '.join(known)}"
     return UsageError(f"no {'budget' if is_budget else 'option'} '{key}'", where=where, hint=hint)
-
-
-def line_of(text: str, path: Sequence[str]) -> int:
-    """The number of the line that defines a key, or of the closest table around it; tomllib reports none.
-
-    Args:
-        text: a valid TOML file.
-        path: the names of the tables and of the key.
-    """
-    from layoutopt.cost_models.target_files import line_of as line_of_key
-
-    return line_of_key(text, tuple(path)) or 1

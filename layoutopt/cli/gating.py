@@ -1,33 +1,30 @@
 """`ci`: plans models, checks each against budgets and a baseline, and writes the reports; a failure stops no other model."""
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from layoutopt.batch.cache import model_digest
 from layoutopt.batch.task import Outcome
 from layoutopt.cli.entry import described
 from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
 from layoutopt.cli.model_files import find_models
 from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import STDIO, JsonRecord
+from layoutopt.cli.output_files import STDIO, OutputFiles
 from layoutopt.cli.rendering.results import gates_document
 from layoutopt.cli.rendering.terminal import documents_text, json_text, show_text
-from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
-from layoutopt.files import FileKind, external_files, output_errors, path_text
-from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline, read_old_baseline
+from layoutopt.files import FileKind, output_errors, path_text
+from layoutopt.gates.baseline import Baseline, BaselineEntry, model_key, read_baseline
 from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.checks import check_baseline, check_budgets
 from layoutopt.gates.github import annotations
+from layoutopt.gates.junit import junit
 from layoutopt.gates.report import PLAN, Finding, GateReport, ModelResult, Numbers, status_of
 from layoutopt.version import VERSION
-
-_JUNIT = "layoutopt.gates.junit"  # its library is optional
 
 
 def ci(given: Given, models: Sequence[Path]) -> int:
@@ -56,34 +53,21 @@ def ci(given: Given, models: Sequence[Path]) -> int:
     budgets = [given.budgets(file) for file in files]
     read = [*files, *([path] if path is not None and not is_updated else [])]
     reads = [each for one in settings.values() for each in one.reads]
-    record = JsonRecord("ci", given, *models, others=read, reads=[*read, *reads])
-    record.add("--junit", given.junit, FileKind.JUNIT, lambda: import_module(_JUNIT).junit(report))
-    if given.junit is not None:
-        import_module(_JUNIT)
+    record = OutputFiles("ci", given, *models, results=read, reads=[*read, *reads])
+    record.add("--junit", given.junit, FileKind.JUNIT, lambda: junit(report))
     if is_updated:
         record.add("--update-baseline", path, FileKind.BASELINE, lambda: _updated(old, path, files, checked))
 
-    first = settings[files[0]]
-    cost_model = cost_model_of(first.target)
-    runtime, _ = runtime_and_dialect(first.runtime, first.dialect, cost_model)
-    old = Baseline() if path is None else (read_old_baseline if is_updated else read_baseline)(path)
-    compared = None if path is None or is_updated else path
+    cost_model, runtime = settings[files[0]].hardware()
+    old = Baseline() if path is None or (is_updated and not path.is_file()) else read_baseline(path)
+    compared = None if is_updated else path
     if compared is not None:
         old.check_target(cost_model.name, runtime.name, compared)
     outcomes, code = run_batch([each.task(file, None) for file, each in settings.items()], given)
-    checked = []
-    for file, outcome, limits in zip(files, outcomes, budgets, strict=True):
-        entry = old.entry(model_key(file, compared), cost_model.name, runtime.name) if compared is not None else None
-        result = ModelResult(
-            model=path_text(file),
-            status="error",
-            target=cost_model.name,
-            runtime=runtime.name,
-            budgets=limits.limits,
-            is_compared=compared is not None,
-            seconds=round(outcome.seconds, 3),
-        )
-        checked.append(result.model_copy(update=_checked(result, outcome, limits, entry)))
+    checked = [
+        _checked(each, cost_model.name, runtime.name, limits, old, compared)
+        for each, limits in zip(outcomes, budgets, strict=True)
+    ]
     report = GateReport(
         layoutopt_version=VERSION,
         target=cost_model.name,
@@ -119,30 +103,35 @@ def _updated(old: Baseline, path: Path, files: Sequence[Path], checked: Sequence
     return json_text(old.updated(entries, path.parent))
 
 
-def _checked(result: ModelResult, outcome: Outcome, budgets: Budgets, entry: BaselineEntry | None) -> dict[str, Any]:
-    """The fields of a result that depend on the outcome of the model."""
-    report = outcome.report
-    if report is None:
+def _checked(
+    outcome: Outcome, target: str, runtime: str, budgets: Budgets, baseline: Baseline, compared: Path | None
+) -> ModelResult:
+    """The result of a model, which is compared with the baseline if that is read from the file `compared`."""
+    fields: dict[str, Any] = {}
+    if outcome.report is None:
         _, kind, line = described(outcome.error or RuntimeError("failed"))
-        line = line.removeprefix(f"{result.model}: ")
-        line = line if kind == "error" else f"{kind}: {line}"
-        return {"findings": [Finding(check=PLAN, level="error", message=line)]}
-    numbers = Numbers.of(report)
-    sha256 = file_hash(outcome.model)
-    sizes = {each.name: (each.low, each.high) for each in report.dims}
-    findings = [*check_budgets(numbers, budgets)]
-    if result.is_compared:
-        findings += check_baseline(numbers, sha256, sizes, entry)
-    return {
-        "sha256": sha256,
-        "status": status_of(findings),
-        "target": report.target,
-        "runtime": report.runtime,
-        "sizes": sizes,
-        "numbers": numbers,
-        "baseline": entry.numbers if entry is not None else None,
-        "findings": findings,
-    }
+        line = line.removeprefix(f"{path_text(outcome.model)}: ")
+        findings = [Finding(check=PLAN, level="error", message=line if kind == "error" else f"{kind}: {line}")]
+    else:
+        numbers, sha256 = Numbers.of(outcome.report), model_digest(outcome.model)
+        sizes = {each.name: (each.low, each.high) for each in outcome.report.dims}
+        fields = {"sha256": sha256, "sizes": sizes, "numbers": numbers}
+        findings = [*check_budgets(numbers, budgets)]
+        if compared is not None:
+            entry = baseline.entry(model_key(outcome.model, compared), target, runtime)
+            findings += check_baseline(numbers, sha256, sizes, entry)
+            fields["baseline"] = entry.numbers if entry is not None else None
+    return ModelResult(
+        model=path_text(outcome.model),
+        status=status_of(findings),
+        target=target,
+        runtime=runtime,
+        budgets=budgets.limits,
+        is_compared=compared is not None,
+        seconds=round(outcome.seconds, 3),
+        findings=findings,
+        **fields,
+    )
 
 
 def _require_one_target(settings: Mapping[Path, Settings]) -> None:
@@ -151,10 +140,10 @@ def _require_one_target(settings: Mapping[Path, Settings]) -> None:
     Raises:
         UsageError: two models have different targets, runtimes or dialects.
     """
-    first, *others = settings
-    chosen = {path: (each.target, each.runtime, each.dialect) for path, each in settings.items()}
-    if (other := next((path for path in others if chosen[path] != chosen[first]), None)) is not None:
-        what = f"is configured for another target, runtime or dialect than {first}"
+    chosen = {(each.target, each.runtime, each.dialect): path for path, each in settings.items()}
+    if len(chosen) > 1:
+        one, other, *_ = chosen.values()
+        what = f"is configured for another target, runtime or dialect than {one}"
         raise UsageError(what, where=str(other), hint="check the models of each target in a call of their own")
 
 
@@ -168,18 +157,8 @@ def _raise_for_status(report: GateReport) -> None:
     failed = [(each.model, message) for each in report.models for message in each.messages("error")]
     if not failed:
         return
-    model, message = failed[0]
-    more = len(failed) - 1
-    what = f"{message}; {more} more {'check' if more == 1 else 'checks'} failed" if more else message
+    (model, what), *others = failed
+    what += f"; further failures: {len(others)}" if others else ""
     if any(each.status == "over budget" for each in report.models):
         raise OverBudgetError(what, where=model, hint="change the model, or the budget")
     raise RegressionError(what, where=model, hint="change the model, or accept it with --update-baseline")
-
-
-def file_hash(model: Path) -> str:
-    """The SHA-256 of a model file, followed by its external data, as hex digits."""
-    found = hashlib.sha256()
-    for path in [model, *{os.path.realpath(each): each for each in external_files(model)}.values()]:
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: found)
-    return found.hexdigest()

@@ -1,54 +1,31 @@
 """`inspect` and `explain`: the plan of a model, and the reasons for its conversions."""
 
 import json
-from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from layoutopt import explanation, inference, onnx_io
-from layoutopt.cli.exit_codes import UsageError
+from layoutopt import explanation, onnx_io
 from layoutopt.cli.options import Given, Settings
-from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.results import OpChange, explanation_documents, planned_document, price_lines
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
-from layoutopt.driver.arguments import cost_model_of, runtime_and_dialect
 from layoutopt.driver.options import PlanOptions
 from layoutopt.driver.result import Result
 from layoutopt.files import FileKind, create_folder, path_text, write_text
 from layoutopt.ir.graph import Graph, to_text
 from layoutopt.ir.types import Op
+from layoutopt.page import OriginalGraph, page_html
 from layoutopt.passes.base import Pass
 from layoutopt.report.builder import planned_ops
 from layoutopt.report.facts import repairs_of
 from layoutopt.report.schema import OpReport
 from layoutopt.report.stamp import KEY
 
-if TYPE_CHECKING:
-    from layoutopt.page import OriginalGraph
-
-_FORMATS = ("formats", "input_formats", "output_formats", "src_format", "dst_format")  # attributes of planned ops
-_FIELDS = (
-    *("model", "target", "runtime", "dialect", "changed", "reason", "dims", "plan", "gain", "facts", "before", "after"),
-    *("casts", "notes"),
-)
-
-
-def original_graph(settings: Settings) -> "OriginalGraph":
-    """The pass callback that records the graph before planning.
-
-    Raises:
-        ArgumentError, TargetError: there is no such target, runtime or dialect.
-    """
-    from layoutopt.page import OriginalGraph
-
-    hardware = cost_model_of(settings.target)
-    return OriginalGraph(hardware, runtime_and_dialect(settings.runtime, settings.dialect, hardware)[0])
-
 
 def page_text(
-    result: Result, before: "OriginalGraph | None", model: Path | bytes, settings: Settings, *, is_plan: bool = False
+    result: Result, before: OriginalGraph | None, model: Path | bytes, settings: Settings, *, is_plan: bool = False
 ) -> str:
     """The page of a result, with the prices of its conversions; without these for several targets.
 
@@ -62,8 +39,6 @@ def page_text(
     Raises:
         LayoutoptError: as for `layoutopt.explain`.
     """
-    from layoutopt.page import page_html
-
     assert before is not None
     planned, prices = before.planned(result.graph, result.report), {}
     if "," not in settings.target:
@@ -85,38 +60,33 @@ def inspect(given: Given, model: Path) -> None:
         LayoutoptError: the model, the target or an option is wrong, or a file cannot be written.
     """
     settings, folder = given.settings(model), given.dump_ir
-    record = JsonRecord("inspect", given, model, reads=settings.reads)
+    record = OutputFiles("inspect", given, model, reads=settings.reads)
     record.add("--html", given.html, FileKind.PAGE, lambda: page_text(result, before, model, settings, is_plan=True))
-    stamped = None if given.is_set("target", model) else _stamped(model)
-    if stamped is None:
-        before = original_graph(settings)
-        settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
-        numbers = count()
-
-        def watch(moment: str, current: Pass, graph: Graph) -> None:
-            is_first = before.graph is None
-            before(moment, current, graph)
-            if folder is not None and (is_first or moment == "after"):
-                create_folder(folder)
-                path = folder / f"{next(numbers):02}-{moment}-{current.name}.txt"
-                write_text(path, to_text(graph), FileKind.GRAPH_TEXT, record.overwrite)
-
-        with ProgressLine() as progress:
-            result = settings.run(model, progress=progress, watch=watch, sizes_found=before.set_sizes)
-        stamped = _stamped(model) if result.plan is None else None  # it was optimised like this before
-    if stamped is not None:
-        if given.html is not None:
-            where = f"--html {path_text(given.html)}"
-            raise UsageError("the model is already optimised", where=where, hint="name a --target to plan it again")
-        state = "unchanged since it was written" if stamped["is_intact"] else "edited since it was written"
-        ops = stamped["ops"] if given.show_all else _counted(stamped["ops"])
-        shown, note = {**stamped["stamp"], "ops": ops}, "Give --target to plan the model again."
-        record.show(stamped, Document(title=stamped["model"], aside=state, record=shown, note=note))
+    is_planned = given.html is not None or folder is not None or given.is_set("target", model)
+    if not is_planned and (stamped := _stamped(model)) is not None:
+        note = "Give --target to plan the model again."
+        record.show(
+            stamped, Document(title=path_text(model), aside=stamped["state"], record=stamped["stamp"], note=note)
+        )
         return
+    before = OriginalGraph(*settings.hardware())
+    settings = settings.updated(verify=False, measure=False, calibrate=False, portable=False, inputs=())
+    numbers = count()
+
+    def watch(moment: str, current: Pass, graph: Graph) -> None:
+        is_first = before.graph is None
+        before(moment, current, graph)
+        if folder is not None and (is_first or moment == "after"):
+            create_folder(folder)
+            path = folder / f"{next(numbers):02}-{moment}-{current.name}.txt"
+            write_text(path, to_text(graph), FileKind.GRAPH_TEXT, record.overwrite)
+
+    with ProgressLine() as progress:
+        result = settings.run(model, progress=progress, watch=watch, sizes_found=before.set_sizes)
     report = result.report
     warn_of_repairs(repairs_of(report.notes))
     changes = _paired(before, planned_ops(result.graph), report.ops)
-    data = report.model_dump(mode="json", include={*_FIELDS}) | {
+    data = report.model_dump(mode="json") | {
         "ops": [{side: each and each.model_dump(mode="json") for side, each in change.items()} for change in changes],
     }
     record.show(data, planned_document(report, changes, given.show_all))
@@ -129,7 +99,7 @@ def explain(given: Given, model: Path, item: str | None, calibrate: bool) -> Non
         LayoutoptError: as for `layoutopt.explain`.
     """
     settings = given.settings(model)
-    record = JsonRecord("explain", given, model, reads=settings.reads)
+    record = OutputFiles("explain", given, model, reads=settings.reads)
     arguments = settings.arguments(PlanOptions)
     with ProgressLine() as progress:
         found = explanation.explain(
@@ -139,7 +109,7 @@ def explain(given: Given, model: Path, item: str | None, calibrate: bool) -> Non
     record.show(found, *explanation_documents(found))
 
 
-def _paired(before: "OriginalGraph", ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
+def _paired(before: OriginalGraph, ops: list[Op], reports: list[OpReport]) -> list[OpChange]:
     """The reports of all ops before planning, in their order, and after it; then the ops that planning adds."""
     remaining = dict(zip(ops, reports, strict=True))
     changes: list[OpChange] = [
@@ -149,7 +119,7 @@ def _paired(before: "OriginalGraph", ops: list[Op], reports: list[OpReport]) -> 
 
 
 def _stamped(path: Path) -> dict[str, Any] | None:
-    """A model that layoutopt wrote, described by its own metadata and attributes; None for any other."""
+    """The options in the metadata of a model that layoutopt wrote, and whether it was edited; None for any other model."""
     model = onnx_io.read(path)
     try:
         stamp = json.loads(model.metadata_props.get(KEY, ""))
@@ -157,17 +127,5 @@ def _stamped(path: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(stamp, dict):
         return None
-    is_intact = stamp.get("fingerprint") == onnx_io.fingerprint(model)
-    ops = [op for each in inference.lift(model).regions() for op in each.ops]
-    formats = [{key: op.attributes[key] for key in _FORMATS if key in op.attributes} for op in ops]
-    records = [{"name": op.name, "op": op.op_type, **each} for op, each in zip(ops, formats, strict=True)]
-    return {"model": path_text(path), "stamp": stamp, "is_intact": is_intact, "ops": records}
-
-
-def _counted(ops: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row for all ops of one type with the same formats, the most frequent first."""
-    rows: dict[str, dict[str, Any]] = {}
-    for each in ops:
-        own = {key: value for key, value in each.items() if key != "name"}
-        rows.setdefault(str(own), {**own, "ops": 0})["ops"] += 1
-    return sorted(rows.values(), key=lambda row: -row["ops"])
+    state = "unchanged" if stamp.get("fingerprint") == onnx_io.fingerprint(model) else "edited"
+    return {"model": path_text(path), "state": f"{state} since it was written", "stamp": stamp}

@@ -10,11 +10,10 @@ from layoutopt.bench.benchmark import bench as run_benchmark
 from layoutopt.calibrate import calibrate as run_calibration
 from layoutopt.cli.commands import Runtime
 from layoutopt.cli.exit_codes import IncompatibleError, UsageError
-from layoutopt.cli.options import Given, parse_dims
-from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.options import Given
+from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.stderr import ProgressLine
 from layoutopt.cli.rendering.terminal import Document
-from layoutopt.errors import DimensionError, InputError
 from layoutopt.files import FileKind, path_text
 from layoutopt.report.compatibility import check_model
 from layoutopt.runtime.custom_ops import kernel_libraries
@@ -27,18 +26,19 @@ def check(given: Given, model: Path) -> None:
     Raises:
         IncompatibleError: it does not.
     """
-    record = JsonRecord("check", given, model, reads=given.custom_ops)
+    record = OutputFiles("check", given, model, reads=given.custom_ops)
     with kernel_libraries(given.custom_ops), ProgressLine() as progress:
         found = check_model(model, progress)
-    facts: dict[str, Any] = {"problems": list(found.problems), "is_blocked": found.is_blocked, **asdict(found)}
+    verdict = "incompatible" if found.problems else "compatible"
+    facts: dict[str, Any] = {"verdict": verdict, "problems": list(found.problems), "is_blocked": found.is_blocked}
+    facts |= asdict(found)
     operators = [each | each.pop("support") for each in facts.pop("usages")]
     shown = [each for each in operators if given.show_all or each["domain"] or each["status"] != "kernel"]
     hidden = len(operators) - len(shown)
     note = f"{hidden} more, standard ONNX operators, have a kernel: --all lists them." if hidden else ""
-    verdict = "incompatible" if found.problems else "compatible"
     record.show(
-        {"model": path_text(model), "fits": not found.problems, **facts, "operators": operators},
-        Document(title=path_text(model), record={"verdict": verdict, **facts, "operators": shown}, note=note),
+        {"model": path_text(model), **facts, "operators": operators},
+        Document(title=path_text(model), record={**facts, "operators": shown}, note=note),
     )
     if found.problems:
         problem, hint = next(iter(found.problems.items()))
@@ -49,29 +49,26 @@ def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | Non
     """Time models against each other.
 
     Raises:
-        UsageError: a dimension or an input is wrong.
+        UsageError: a dimension has a range.
+        DimensionError, InputError: there is no such dimension, or an input is wrong.
     """
     settings = given.settings(models[0])
-    dims = {name: low for name, (low, high) in parse_dims(settings.dim).items() if low == high}
-    if wrong := parse_dims(given.dim).keys() - dims.keys():
+    dims = {name: low for name, (low, high) in settings.dim.items() if low == high}
+    if wrong := dict(given.dim).keys() - dims.keys():
         raise UsageError("is a range", where=f"--dim {min(wrong)}", hint="give one size, as in batch=1")
     arrays = {name: array for path in given.inputs for name, array in read_inputs(path).items()}
-    record = JsonRecord("bench", given, *models, reads=settings.reads)
+    record = OutputFiles("bench", given, *models, reads=settings.reads)
     with kernel_libraries(given.custom_ops), ProgressLine(is_silent=given.quiet) as progress:
-        try:
-            report = run_benchmark(
-                models,
-                threads=settings.threads,
-                seconds=given.seconds,
-                seed=given.seed,
-                dims=dims,
-                inputs=arrays,
-                runtimes=list(dict.fromkeys(each.value for each in runtime or [Runtime.ONNXRUNTIME])),
-                progress=progress,
-            )
-        except (DimensionError, InputError) as error:
-            option = "--dim" if isinstance(error, DimensionError) else f"--inputs {given.inputs[0]}:"
-            raise UsageError(error.what, where=f"{option} {error.where}", hint=error.hint) from error
+        report = run_benchmark(
+            models,
+            threads=settings.threads,
+            seconds=given.seconds,
+            seed=given.seed,
+            dims=dims,
+            inputs=arrays,
+            runtimes=list(dict.fromkeys(map(str, runtime or [Runtime.ONNXRUNTIME]))),
+            progress=progress,
+        )
     record.show(report, _bench_document(report))
 
 
@@ -83,10 +80,10 @@ def _bench_document(report: BenchReport) -> Document:
         rows.append(
             {
                 "model": each.label,
-                "run_seconds": each.time.value,
+                "run_seconds": each.seconds,
                 f"{report.models[0].label} / model": ratio.pop("value"),
                 **ratio,
-                "session_seconds": each.creation.value,
+                "session_seconds": each.creation_seconds,
                 "Transposes and reorders percent": 100 * each.reorder_share,
             }
         )
@@ -108,9 +105,9 @@ def calibrate(given: Given, output: Path) -> None:
     if output.suffix != ".toml":
         hint = "use a name that ends in .toml, as --target requires"
         raise UsageError("not a target file", where=f"-o {output}", hint=hint)
-    record = JsonRecord("calibrate", given)
+    record = OutputFiles("calibrate", given)
     record.add("--output", output, FileKind.TARGET, lambda: report.profile)
     with ProgressLine(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
-    shown = report.model_dump(exclude={"kernels", "profile"})
+    shown = report.model_dump(exclude={"profile"})
     record.show(report, Document(title=str(output), record=shown, note=f"Plan with it: --target {output}"))

@@ -14,8 +14,8 @@ from layoutopt.certificate.checker.lemmas import BY_NAME
 from layoutopt.certificate.checker.model import read
 from layoutopt.certificate.producer import measure
 from layoutopt.cli.exit_codes import NotVerifiedError
-from layoutopt.cli.options import Given, parse_dims
-from layoutopt.cli.output_files import JsonRecord
+from layoutopt.cli.options import Given
+from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.errors import CertificateError, VerificationError
@@ -41,12 +41,12 @@ def verify(given: Given, original: Path, rewritten: Path) -> None:
     """
     settings, files = given.settings(original), (original, rewritten)
     arrays = [read_inputs(path) for path in settings.inputs]
-    record = JsonRecord("verify", given, *files, reads=settings.reads)
+    record = OutputFiles("verify", given, *files, reads=settings.reads)
     with kernel_libraries(settings.custom_ops), ProgressLine() as progress:
         progress("reading")
         models = [onnx_io.read(path, strict=settings.strict) for path in files]
         graphs = [inference.lift(each, strict=settings.strict) for each in models]  # invalid ones may crash onnxruntime
-        samples, _ = prepare_inputs(original, graphs[0], parse_dims(settings.dim), arrays)
+        samples, _ = prepare_inputs(original, graphs[0], settings.dim, arrays)
         pins = recorded_pins(models[1].metadata_props, graphs[0])
         progress("verifying")
         verdict = verify_files(original, rewritten, Request(pins, (), samples), graphs)
@@ -97,12 +97,11 @@ def recorded_pins(metadata: Mapping[str, str], original: Graph) -> dict[str, For
     """
     try:
         stamp = json.loads(metadata.get(KEY, "{}"))
-        letters, values = stamp.get("pin_axes", {}), {name: original.find(name) for name in stamp.get("pins", {})}
-        dtypes = {name: None if value is None or value.dtype is None else value.dtype for name, value in values.items()}
-        return {
-            name: lookup(str(stamp["pins"][name]), dtype and dtype.label, letters.get(name))
-            for name, dtype in dtypes.items()
-        }
+        found: dict[str, Format] = {}
+        for name, text in stamp.get("pins", {}).items():
+            dtype = getattr(original.find(name), "dtype", None)
+            found[name] = lookup(str(text), dtype and dtype.label, stamp.get("pin_axes", {}).get(name))
+        return found
     except (ValueError, AttributeError):  # the metadata entry was edited, or another tool wrote it
         return {}
 
@@ -113,7 +112,7 @@ def certify(given: Given, original: Path, result: Path, certificate: Path) -> No
     Raises:
         CertificateError: it is refused, or cannot be read.
     """
-    record = JsonRecord("certify", given, original, result, certificate)
+    record = OutputFiles("certify", given, original, result, certificate)
     first, second = read(original), read(result)
     try:
         text = certificate.read_text(encoding="utf-8")

@@ -86,13 +86,10 @@ def _below(folder: Path) -> Iterator[Path]:
     Pipes, sockets and devices are left out, since reading them may not end. A link to a missing file is
     reported when it is read.
     """
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            path = Path(parent, name)
-            is_pipe_or_device = os.path.exists(path) and not os.path.isfile(path)
-            if name.endswith(SUFFIX) and not name.startswith(".") and not is_pipe_or_device:
-                yield path
+    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not is_hidden and (path.is_file() or not path.exists()):
+            yield path
 
 
 # --- results -----------------------------------------------------------------------------------------------

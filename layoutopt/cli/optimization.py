@@ -11,23 +11,16 @@ from layoutopt.batch.run import output_folders, run_tasks
 from layoutopt.batch.task import ModelTask, Outcome, check_output
 from layoutopt.cli.entry import described, report_error
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.inspection import original_graph, page_text
+from layoutopt.cli.inspection import page_text
 from layoutopt.cli.model_files import Placement, is_several, place, with_output
 from layoutopt.cli.options import Given
-from layoutopt.cli.output_files import (
-    STDIO,
-    JsonRecord,
-    TextFiles,
-    print_model,
-    read_stdin,
-    reporting_written_files,
-    weights_path,
-)
-from layoutopt.cli.rendering.results import print_summary, print_table
+from layoutopt.cli.output_files import STDIO, OutputFiles, print_model, read_stdin
+from layoutopt.cli.rendering.results import batch_text, summary
 from layoutopt.cli.rendering.stderr import ProgressLine, warn, warn_of_repairs
-from layoutopt.cli.rendering.terminal import json_text, show_text
+from layoutopt.cli.rendering.terminal import show_text
 from layoutopt.errors import LayoutoptError
-from layoutopt.files import FileKind, Overwrite, create_folder, is_same_file, path_text
+from layoutopt.files import FileKind, create_folder, is_same_file, path_text
+from layoutopt.page import OriginalGraph
 from layoutopt.report.facts import repairs_of, warnings_of
 from layoutopt.report.schema import Report
 from layoutopt.version import VERSION
@@ -76,31 +69,29 @@ def _optimize_one(placed: Placement, given: Given) -> None:
     """
     settings = given.settings(placed.model)
     is_stdin, is_printed = placed.model == STDIO, placed.output == STDIO and not settings.dry_run
-    prints_report = settings.json == STDIO
-    if is_printed and prints_report:
+    if is_printed and settings.json == STDIO:
         raise UsageError("the model goes to stdout", where="--json -", hint="name a file: --json=report.json")
     if is_printed and sys.stdout.isatty():
         raise UsageError("stdout is a terminal", where="-o -", hint="redirect it, or name a file with -o")
-    output = None if is_printed or settings.dry_run else placed.output
-    source = None if is_stdin else placed.model
-    overwrite = Overwrite((source,) if source is not None else (), output, settings.force, settings.reads)
-    texts = TextFiles(overwrite, [("MODEL", source), ("OUT", output)])
+    sources = [] if is_stdin else [placed.model]
+    results = [] if is_printed or settings.dry_run else [placed.output]
+    output = next(iter(results), None)
     external_data = settings.external_data if output is not None else None
-    if output is not None and external_data is not None:
-        where = f"--external-data {external_data}"
-        texts.take(where, weights_path(output, external_data), "the external data")
-    page = original_graph(settings) if settings.html is not None else None
-    folders = [output.parent] if output is not None and placed.is_in_folder else []
+    page = OriginalGraph(*settings.hardware()) if settings.html is not None else None
+    folders = [each.parent for each in results if placed.is_in_folder]
     written = None
     with output_folders(folders):
         for folder in folders:
             create_folder(folder)
+        record = OutputFiles("optimize", given, *sources, output=output, results=results, reads=settings.reads)
         if output is not None:
-            check_output(output, external_data, overwrite)
+            check_output(output, external_data, record.overwrite)
+        if output is not None and external_data is not None:
+            where = f"--external-data {external_data}"
+            record.take(where, output.with_name(external_data), "the external data")
         tested = {"allow_tested": settings.allow_tested}
-        texts.add("--json", None if prints_report else settings.json, FileKind.REPORT, lambda: json_text(result.report))
-        texts.add("--html", settings.html, FileKind.PAGE, lambda: page_text(result, page, model, settings))
-        texts.add(
+        record.add("--html", settings.html, FileKind.PAGE, lambda: page_text(result, page, model, settings))
+        record.add(
             "--certificate", settings.certificate, FileKind.CERTIFICATE, lambda: result.certificate(model, **tested)
         )
         model = read_stdin() if is_stdin else placed.model
@@ -110,20 +101,15 @@ def _optimize_one(placed: Placement, given: Given) -> None:
             if is_stdin:
                 result = replace(result, report=result.report.model_copy(update={"model": "stdin"}))
             progress("writing")
-            with texts.staged():
+            with record.staged(result.report):
                 if is_printed:
                     print_model(result)
                 if output is not None:
                     written = result.save(output, external_data=external_data, force=settings.force)
     _warn_about(result.report)
-    files = list(written.files) if written is not None else []
-    names = "to stdout" if is_printed else ", ".join(map(path_text, files))
-    to_stderr = redirect_stdout(sys.stderr) if is_printed else nullcontext()  # where the model goes to stdout
-    with to_stderr, reporting_written_files([*files, *texts.files]):
-        if prints_report:
-            show_text(json_text(result.report))
-        elif not given.is_quiet:
-            print_summary(result.report, written, names, is_verbose=bool(given.verbose))
+    names = "to stdout" if is_printed else ", ".join(map(path_text, written.files if written is not None else []))
+    with redirect_stdout(sys.stderr) if is_printed else nullcontext():  # where the model goes to stdout
+        record.print(summary(result.report, written, names, is_verbose=bool(given.verbose)))
 
 
 def _warn_about(report: Report, model: Path | None = None) -> None:
@@ -148,7 +134,7 @@ def _optimize_several(placements: Sequence[Placement], given: Given) -> int:
     settings = [given.settings(each.model) for each in placements]
     reads = [path for each in settings for path in each.reads]
     models, results = [each.model for each in placements], [each.output for each in placements]
-    record = JsonRecord("optimize", given, *models, others=results, reads=reads)
+    record = OutputFiles("optimize", given, *models, results=results, reads=reads)
     if given.cache is not None:
         Cache(given.cache)
         if any(is_same_file(given.cache, each.parent) for each in results):
@@ -167,15 +153,11 @@ def _optimize_several(placements: Sequence[Placement], given: Given) -> int:
             record.add_line({"layoutopt_version": VERSION} | failure, task.model)
             return
         if given.verbose and not record.is_printed:
-            print_summary(report, outcome.written, path_text(task.output or ""), is_verbose=True)
+            show_text(summary(report, outcome.written, path_text(task.output or ""), is_verbose=True))
         record.add_line(report, task.model)
 
     outcomes, code = run_batch(tasks, given, show)
-    record.check_lines()
-    if not given.is_quiet and not record.is_printed:
-        files = [path for each in outcomes if each.written is not None for path in each.written.files]
-        with reporting_written_files([*files, *record.files]):
-            print_table(outcomes)
+    record.print(batch_text(outcomes))
     return code
 
 

@@ -6,13 +6,15 @@
 `layoutopt.driver.options` declares the options of the Python functions, `CommandOptions` those of the command line alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, fields, replace
+import re
+from collections.abc import Callable
+from dataclasses import Field, dataclass, fields
 from functools import cached_property, partial, wraps
 from importlib import import_module
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_origin
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, get_origin
 
 from typer import Context, Exit, Option
 
@@ -35,10 +37,9 @@ from layoutopt.gates.budgets import Budgets, parse_bytes
 if TYPE_CHECKING:  # --help imports this module, and neither pydantic nor numpy
     from layoutopt.batch.task import ModelTask
     from layoutopt.cli.config import Config
+    from layoutopt.cost import CostModel
+    from layoutopt.cost_models import RuntimeSpec
     from layoutopt.driver.result import Result
-
-T = TypeVar("T")
-
 
 _own = partial(option, scope="")
 """An option that no configuration sets."""
@@ -128,79 +129,57 @@ def refusals() -> dict[str, str]:
 # --- values ------------------------------------------------------------------------------------------------
 
 
-def parse_pins(requests: Sequence[str]) -> dict[str, str]:
-    """Parse `--pin NAME=FORMAT`; NAME may contain equals signs, FORMAT may not.
+def parse_pin(text: str) -> tuple[str, str]:
+    """Parse the value of `--pin NAME=FORMAT`; NAME may contain equals signs, FORMAT may not.
 
     Raises:
-        UsageError: a value has another form, or two values contradict each other.
+        UsageError: it has another form.
     """
-    return _assigned("--pin", requests, "a pin", "NAME=FORMAT", lambda text: text or None)
+    name, _, format = text.rpartition("=")
+    if not name or not format:
+        raise UsageError("not a pin", where=f"--pin {text}", hint="write NAME=FORMAT")
+    return name, format
 
 
-def parse_dims(requests: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Parse `--dim NAME=SIZE` or `--dim NAME=LOW:HIGH`, both ends included; NAME may contain equals signs.
+def parse_dim(text: str) -> tuple[str, tuple[int, int]]:
+    """Parse the value of `--dim NAME=SIZE` or `--dim NAME=LOW:HIGH`, both ends included; NAME may contain equals signs.
 
     Raises:
-        UsageError: as `parse_pins`.
+        UsageError: it has another form.
     """
-    return _assigned(
-        "--dim", requests, "a dimension", "NAME=SIZE or NAME=LOW:HIGH, as in batch=1 or batch=1:16", _range
-    )
+    found = re.fullmatch(r"(.+)=([0-9]+)(?::([0-9]+))?", text, re.DOTALL)
+    low, high = (int(found[2]), int(found[3] or found[2])) if found is not None else (0, 0)
+    if found is None or not 1 <= low <= high:
+        hint = "write NAME=SIZE or NAME=LOW:HIGH, as in batch=1 or batch=1:16"
+        raise UsageError("not a dimension", where=f"--dim {text}", hint=hint)
+    return found[1], (low, high)
 
 
-def _range(text: str) -> tuple[int, int] | None:
-    first, _, second = text.partition(":")
-    low, high = (int(each) if each.isascii() and each.isdigit() else 0 for each in (first, second or first))
-    return (low, high) if 1 <= low <= high else None
+PARSERS: dict[str, Callable[[str], tuple[str, Any]]] = {"pin": parse_pin, "dim": parse_dim}
+"""The parsers of options whose values are assignments; of two values for one name the last one counts."""
 
 
-def _assigned(
-    spelling: str, requests: Sequence[str], kind: str, form: str, parse: Callable[[str], T | None]
-) -> dict[str, T]:
-    """Parse all values; a name may be repeated only with an equal value."""
-    found: dict[str, tuple[T, str]] = {}
-    for request in requests:
-        name, _, text = request.rpartition("=")
-        value = parse(text) if name else None
-        if value is None:
-            raise UsageError(f"not {kind}", where=f"{spelling} {request}", hint=f"write {form}")
-        if found.setdefault(name, (value, text))[0] != value:
-            raise UsageError(f"{name} is {found[name][1]} too", where=f"{spelling} {request}", hint="choose one")
-    return {name: value for name, (value, _) in found.items()}
-
-
-PARSERS: dict[str, Callable[[Sequence[str]], object]] = {"pin": parse_pins, "dim": parse_dims}
-"""The parsers of options whose values are assignments."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The options of one model.
-
-    Attributes:
-        values: the values by the name of the option.
-        reads: the files that the options name for reading.
-    """
-
-    values: Mapping[str, Any]
-    reads: tuple[Path, ...] = ()
-
-    def __getattr__(self, name: str) -> Any:
-        """The value of an option."""
-        values = self.__dict__.get("values", {})  # absent while the object is unpickled
-        if name not in values:
-            raise AttributeError(name)
-        return values[name]
+class Settings(SimpleNamespace):
+    """The options of one model as attributes; `reads` has the files that they name for reading."""
 
     def updated(self, **values: Any) -> "Settings":
         """These options with other values."""
-        return replace(self, values={**self.values, **values})
+        return Settings(**{**vars(self), **values})
 
     def arguments(self, kind: Any = ModelOptions) -> dict[str, Any]:
         """The values of the options that a dataclass declares, as arguments of `layoutopt.optimize`."""
-        names = {each.name: key_of(each).replace("-", "_") for each, _ in declared(kind)}
-        found = {name: (PARSERS.get(key), self.values[key]) for name, key in names.items()}
-        return {name: value if parse is None else parse(value) for name, (parse, value) in found.items()}
+        return {each.name: getattr(self, key_of(each).replace("-", "_")) for each, _ in declared(kind)}
+
+    def hardware(self) -> "tuple[CostModel, RuntimeSpec]":
+        """The cost model of the target, and the runtime.
+
+        Raises:
+            ArgumentError, TargetError: there is no such target, runtime or dialect.
+        """
+        from layoutopt.driver.job import cost_model_of, runtime_and_dialect
+
+        found = cost_model_of(self.target)
+        return found, runtime_and_dialect(self.runtime, self.dialect, found)[0]
 
     def task(self, model: Path, output: Path | None) -> "ModelTask":
         """The task of a model in a batch."""
@@ -232,18 +211,17 @@ class Given:
 
     def __init__(self, context: Context, values: dict[str, Any]) -> None:
         self.has_traceback: bool = getattr(context.obj, "traceback", False)
-        self._values = {name: () if value is None and _is_list(name) else value for name, value in values.items()}
         sources = {name: context.get_parameter_source(name) for name in values}
         self._typed = {name for name, each in sources.items() if each and each.name in ("COMMANDLINE", "ENVIRONMENT")}
-        for name in PARSERS.keys() & values.keys():
-            PARSERS[name](self._values[name])
+        self._values = {name: each.default for name, each in OPTIONS.items()} | values
+        self._values |= {name: () for name, value in self._values.items() if value is None and _is_list(name)}
         for name in self._typed & {name for name, each in OPTIONS.items() if each.metadata["option"].has_limits}:
             if (wrong := fault(OPTIONS[name], values[name])) is not None:
                 raise UsageError(wrong, where=f"--{name.replace('_', '-')} {values[name]}", hint="correct the value")
 
     def __getattr__(self, name: str) -> Any:
         """The value of an option; its default if the command does not have it."""
-        return self._values[name] if name in self._values else _default(name)
+        return self._values[name]
 
     @property
     def is_quiet(self) -> bool:
@@ -277,14 +255,12 @@ class Given:
         Args:
             model: the file; None for the options that hold for no model in particular.
         """
-        values = {name: _default(name) for name in OPTIONS}
-        values |= self._values | self.configuration.options_for(model or Path())
-        values |= {name: self._values[name] for name in self._typed}
+        typed = {name: self._values[name] for name in self._typed}
+        values = self._values | self.configuration.options_for(model or Path()) | typed
         reads = [] if self.configuration.path is None else [self.configuration.path]
         reads += [Path(each) for each in values["target"].split(",") if each.endswith(".toml")]
-        reads += [each for name in ("inputs", "custom_ops") for each in values[name]]
-        reads += [] if values["profile"] is None else [values["profile"]]
-        return Settings(values, tuple(reads))
+        reads += [*values["inputs"], *values["custom_ops"], *([values["profile"]] if values["profile"] else [])]
+        return Settings(**values | {name: dict(values[name]) for name in PARSERS}, reads=tuple(reads))
 
 
 # --- typer -------------------------------------------------------------------------------------------------
@@ -342,11 +318,6 @@ def _is_list(name: str) -> bool:
     return get_origin(OPTIONS[name].metadata["option"].kind) is list
 
 
-def _default(name: str) -> Any:
-    default = OPTIONS[name].default
-    return () if default is None and _is_list(name) else default
-
-
 def complete_target(incomplete: str) -> list[str]:
     """The names of built-in targets that begin with a text, for shells."""
     from layoutopt.cost_models import target_names
@@ -358,4 +329,5 @@ _DETAILS: dict[str, dict[str, Any]] = {
     "target": {"autocompletion": complete_target},
     "jobs": {"envvar": "LAYOUTOPT_JOBS"},
     "max_bytes_moved": {"parser": parse_bytes},
+    **{name: {"parser": parse} for name, parse in PARSERS.items()},
 }

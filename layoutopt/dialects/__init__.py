@@ -2,16 +2,15 @@
 
 from layoutopt.dialects.ascend import Ascend
 from layoutopt.dialects.functions import Functions
-from layoutopt.dialects.lowering import Dialect, Lower
+from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.onnxruntime import OnnxRuntime
 from layoutopt.dialects.ops import Ops, Standard
-from layoutopt.registry import EntryPoints, Registry, instance_of
+from layoutopt.registry import EntryPoints, instance_of
 
 _NEEDS = "it has to derive from layoutopt.extend.Dialect"
-EXTENSIONS: EntryPoints[Dialect] = EntryPoints("layoutopt.dialects", instance_of(Dialect, _NEEDS))
-"""Dialects of installed packages."""
-
 _BUILT_IN = (Functions(), Ascend(), OnnxRuntime(), Standard(), Ops())
-DIALECTS = Registry({dialect.name: dialect for dialect in _BUILT_IN}, EXTENSIONS)
+DIALECTS: EntryPoints[Dialect] = EntryPoints(
+    "layoutopt.dialects", instance_of(Dialect, _NEEDS), built_in={each.name: each for each in _BUILT_IN}
+)
 
-__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "Lower", "OnnxRuntime", "Ops", "Standard"]
+__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "OnnxRuntime", "Ops", "Standard"]

@@ -4,13 +4,11 @@ A dialect decides which ops implement a planned op; this module contains the par
 Constants are packed when they are read, so lowering does not allocate memory for them.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from layoutopt.dialects.builder import OpBuilder, Packed, first_name
+from layoutopt.dialects.builder import OpBuilder, Packed, first_name, write_plain
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
@@ -29,7 +27,7 @@ from layoutopt.ops import (
 )
 from layoutopt.ops.qdq import is_per_tensor
 from layoutopt.ops.region_ops import regions_with_rule
-from layoutopt.passes.base import Pass, PassContext
+from layoutopt.passes.base import Pass
 
 # Separates data movement from an int8 DequantizeLinear, because onnxruntime 1.31 cannot load the two at its default
 # level.
@@ -64,7 +62,7 @@ def _is_dequantized(graph: Graph, value: Value) -> bool:
         op = graph.producer(op.x)
     if op is None or not is_dequantizer(op) or op.domain or op.version < _COPIED_SINCE:
         return False
-    scale, zero = (*op.inputs, None)[1:3]  # a copy per tensor, of int8, with a zero point, is wrong
+    scale, zero = op.input(1), op.input(2)  # a copy per tensor, of int8, with a zero point, is wrong
     return op.x.dtype is DType.INT8 and zero is not None and is_per_tensor(scale)
 
 
@@ -74,7 +72,7 @@ def _is_dequantized(graph: Graph, value: Value) -> bool:
 # Constants are packed when they are read, so lowering does not allocate memory for them.
 
 
-class Dialect(ABC):
+class Dialect:
     """A form in which planned graphs are written as ONNX.
 
     Attributes:
@@ -101,9 +99,9 @@ class Dialect(ABC):
         del graph
         return 0
 
-    @abstractmethod
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """Add the ops that the builder recorded for `op`, which compute `outputs`, to the lowered graph."""
+        write_plain(graph, op, builder, outputs)
 
     def shape(self, format: Format, shape: Shape) -> Shape:
         """The shape of the array of a tensor in a format; by default one extent per physical dimension."""
@@ -212,29 +210,6 @@ def _is_unchanged(op: Op, rule: LayoutRule) -> bool:
 def _formats_of_cast(op: Op) -> dict[Slot, Format]:
     storages = {} if op.signature is None else {X: op.signature.inputs[0], Y: op.signature.outputs[0]}
     return {slot: storage.format for slot, storage in storages.items() if storage is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Lower(Pass):
-    """Write the planned graph as ops and function calls of the dialect, on physical arrays.
-
-    before: x(NHWC), w(OHWI) -> Conv(NHWC) -> y(NHWC)
-    after:  x, w -> layoutopt.Conv_NHWC -> y              arrays of the physical shapes, in the dialect `functions`
-
-    Attributes:
-        dialect: the dialect.
-    """
-
-    dialect: Dialect
-
-    name = "lower"
-    justifies_rewrite = False
-    handles_bodies = True
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        """Set `context.lowered`, the graph on which the following passes run; the planned graph is not changed."""
-        context.block = self.dialect.block(graph)
-        context.lowered = self.dialect.lower(graph)
 
 
 _BYTE = 8

@@ -1,6 +1,6 @@
 """The stages `read` and `lift`: the model, its graph, its sample inputs, and the sizes to plan for."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 
 import onnx
@@ -8,8 +8,7 @@ import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost.size_growth import Growth
-from layoutopt.driver.arguments import pinned_format
-from layoutopt.driver.job import Job
+from layoutopt.driver.job import Job, pinned_format
 from layoutopt.driver.model_faults import raise_if_refused
 from layoutopt.errors import ModelError, PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
@@ -20,7 +19,7 @@ from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note
 from layoutopt.report.builder import counts
-from layoutopt.report.stamp import KEY
+from layoutopt.report.stamp import KEY, has_stamp
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
 from layoutopt.runtime.portable import portable_block
 from layoutopt.sample_inputs import SampleInputs, given_ranges, prepare_inputs
@@ -72,7 +71,7 @@ def read(job: Job) -> onnx_ir.Model:
     if job.given_inputs:
         requested = {name: as_range(given) for name, given in job.dims.items()}
         ranges = given_ranges(onnx_io.declared_inputs(model), job.given_inputs, requested)
-        job.dims, job.stamp = ranges, replace(job.stamp, dims=tuple(sorted(ranges.items())))
+        job.dims = job.stamp["dims"] = ranges
     return model
 
 
@@ -80,13 +79,17 @@ def lift(job: Job, model: onnx_ir.Model) -> Lifted:
     """The graph of a model, and the generator of its sample inputs; the context has the sizes to plan for.
 
     Raises:
-        ModelError: the model is not valid.
+        ModelError: the model is not valid, or its shapes contradict each other and ONNX Runtime does not run it either.
         PinError: there is no tensor of a pinned name.
         FormatError: a pin has neither the letters of its value's axes nor letters with a default meaning.
     """
     job.progress("lifting")
     reason = _reason_to_keep(job, model)
     graph = _graph(job, model, is_planned=not reason)
+    if graph.contradiction is not None and not reason:
+        where, what = graph.contradiction
+        raise_if_refused(job.given, job.dims, ModelError(what, where=where))
+        reason = "its shapes contradict each other"
     job.progress("inferring sizes")
     limit = _MAX_RUN_BYTES if job.options.verify else _MAX_RUN_BYTES_UNVERIFIED
     may_run = bool(symbols(graph.inputs)) and weight_bytes(model) <= limit
@@ -117,7 +120,7 @@ def _check_run(job: Job, model: onnx_ir.Model, graph: Graph, samples: SampleInpu
 
 def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:
     """The reason why the model stays unchanged without planning; empty if there is none."""
-    if KEY in model.metadata_props and job.stamp.matches(model.metadata_props, onnx_io.fingerprint(model)):
+    if KEY in model.metadata_props and has_stamp(model.metadata_props, job.stamp, onnx_io.fingerprint(model)):
         return OPTIMISED_BEFORE
     if portable_block(node.name or "" for node in model.graph) is not None:
         return "it is a portable result; optimise its original"
@@ -134,18 +137,19 @@ def _graph(job: Job, model: onnx_ir.Model, *, is_planned: bool) -> Graph:
     graph = inference.lift(model, strict=job.options.strict)
     infer_axis_letters(graph)
     if is_planned:
-        job.context.growth = Growth(job.stamp.max_growth, stored_bytes(graph.regions()))
+        job.context.growth = Growth(job.options.max_growth, stored_bytes(graph.regions()))
         _pin(job, graph)
     return graph
 
 
 def _pin(job: Job, graph: Graph) -> None:
     """Resolve the pins to formats, by the letters of the axes of the values of the lifted graph."""
-    formats, letters = {}, {}
-    for name, text in job.stamp.pins:
+    formats = {}
+    for name, text in sorted(job.stamp["pins"].items()):
         value = graph.find(name)
         if value is None:
             raise PinError("there is no such tensor to pin", where=name, hint="name a tensor of the model")
-        formats[name], letters[name] = pinned_format(text, value)
+        formats[name], letters = pinned_format(text, value)
+        if letters:
+            job.stamp.setdefault("pin_axes", {})[name] = letters
     job.context.pins = formats
-    job.stamp = replace(job.stamp, pin_axes=tuple(sorted(each for each in letters.items() if each[1])))

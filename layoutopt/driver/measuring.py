@@ -10,7 +10,7 @@ from layoutopt.driver.job import Job
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.sizes import Sizes, point_of_range, symbols
+from layoutopt.ir.sizes import Sizes, symbols
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.errors import RUN_ERRORS, RUN_OR_MEMORY_ERRORS, error_message
@@ -44,24 +44,20 @@ def measure(
         final: the rewritten model.
         copies: the models as Runnables.
     """
-    job.measurement = MeasurementReport(threads=job.options.threads, reason=obstacle(job))
-    if job.measurement.reason:
-        return ""
-    job.progress("measuring")
-    try:
-        if weight_bytes(source) > MAX_PREPACKED_BYTES:
-            raise LayoutoptError(f"the original has more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights")
-        original = Runnable.of(job.path) if job.path else copies.of(source)
-        found, skipped = _speed_ups(job, graph, samples, original, copies.of(final))
-    except RUN_OR_MEMORY_ERRORS as error:
-        job.measurement = MeasurementReport(threads=job.options.threads, reason=error_message(error))
-        return ""
+    reason, found, skipped = obstacle(job, source), list[SpeedUp](), list[dict[str, int]]()
+    if not reason:
+        job.progress("measuring")
+        try:
+            original = Runnable.of(job.path) if job.path else copies.of(source)
+            found, skipped = _speed_ups(job, graph, samples, original, copies.of(final))
+        except RUN_OR_MEMORY_ERRORS as error:
+            reason = error_message(error)
     rows = [_row(each) for each in found]
-    job.measurement = MeasurementReport(threads=job.options.threads, sizes=rows, skipped=skipped)
+    job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows, skipped=skipped)
     return reason_to_keep(found)
 
 
-def obstacle(job: Job) -> str:
+def obstacle(job: Job, source: onnx_ir.Model) -> str:
     """The reason why nothing can be measured; empty if there is none."""
     block = job.context.block
     if not job.options.measure or os.environ.get(VARIABLE):
@@ -70,7 +66,8 @@ def obstacle(job: Job) -> str:
         return f"{job.runtime.name} is not the onnxruntime of this machine"
     if block and block != blocked_channels():
         return f"this machine has no blocks of {block} channels"
-    return ""
+    is_large = weight_bytes(source) > MAX_PREPACKED_BYTES
+    return f"the original has more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights" if is_large else ""
 
 
 def _speed_ups(
@@ -128,11 +125,9 @@ def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], t
 
 def measured_sizes(graph: Graph, sizes: Sizes) -> list[dict[str, int]]:
     """The sizes of the symbolic dimensions, by name, at every point and guard point."""
-    points = [
-        {name: point_of_range(each, at) for name, each in sizes.ranges.items()} for at in range(len(sizes.points))
-    ]
-    guards = [{each.name: guard[each.dim] for each in symbols(graph.inputs)} for guard in sizes.guards]
-    return [each for number, each in enumerate([*points, *guards]) if each not in [*points, *guards][:number]]
+    points = (*sizes.points, *sizes.guards)
+    named = [{each.name: point[each.dim] for each in symbols(graph.inputs)} for point in points]
+    return [each for number, each in enumerate(named) if each not in named[:number]]
 
 
 def _row(found: SpeedUp) -> MeasuredReport:

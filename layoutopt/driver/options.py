@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 from layoutopt.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from layoutopt.driver.arguments import Model, Target
+    from layoutopt.driver.job import Model, Target
     from layoutopt.formats import Format
     from layoutopt.ir.sizes import Dims, Sizes
     from layoutopt.passes.base import Pipeline, Watch
@@ -282,8 +282,7 @@ class Options(ModelOptions):
             smallest worst regret: `report.plan.targets`.
         inputs: arrays by the name of the input, or several sets of them: the result is compared with the original on these
             arrays and on small perturbations of them, instead of random inputs. Symbolic dimensions get their sizes.
-        pipeline: passes to run in place of the default ones. If it has no `layoutopt.dialects.Lower`, `lower` and the
-            passes of the dialect follow.
+        pipeline: passes to run before lowering in place of the default ones. The passes of the dialect follow.
         watch: called before and after every pass, with the graph.
         progress: called with the name of every step as it begins.
         sizes_found: called with the sizes that the model is planned for, before the first pass.

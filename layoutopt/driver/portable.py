@@ -11,7 +11,7 @@ from layoutopt.driver.stages import raise_unless_passed, rewrite
 from layoutopt.files import scratch_folder
 from layoutopt.ir.types import DType
 from layoutopt.report.schema import PortableReport
-from layoutopt.report.stamp import KEY
+from layoutopt.report.stamp import KEY, stamp
 from layoutopt.runtime.portable import portable_model
 from layoutopt.verification import RunnableCopies
 from layoutopt.verification.gate import verify_portable
@@ -59,5 +59,5 @@ def make_portable(job: Job, lifted: Lifted, native: onnx_ir.Model) -> onnx_ir.Mo
             verdict = verify_portable(copies.of(model), *references, request, is_narrow=is_narrow)
             raise_unless_passed(job, verdict, f"not equivalent to the original {verdict.reason}")
     job.portable = PortableReport(block=block, standard_changed=not is_unchanged)
-    model.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(model))
+    model.metadata_props[KEY] = stamp(job.stamp, onnx_io.fingerprint(model))
     return model

@@ -9,7 +9,6 @@ The estimated gain of a plan over the original as the runtime runs it by itself 
 
 import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import onnx_ir
@@ -29,10 +28,9 @@ from layoutopt.kernel_times import (
     KernelStore,
     Machine,
     RefinedPlan,
+    Refinement,
     RequestedTimes,
     default_folder,
-    refine_prices,
-    time_graphs,
 )
 from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
 from layoutopt.kernel_times.prices import UsedKernel, total_seconds
@@ -72,10 +70,11 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
         times = RequestedTimes(store, MAX_SECONDS)
         with scratch_folder() as folder:
             original = _optimised_original(job, source, graph, folder)
-            found = refine_prices(graph, model, context.sizes, first, plan_with, times, original, job.progress)
+            refinement = Refinement(graph, model, context.sizes, plan_with, times, job.progress)
+            found = refinement.best_plan(first, original)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
-            context.time_graphs = partial(time_graphs, times=RequestedTimes(store, MAX_SECONDS))
+            context.time_graphs = RequestedTimes(store, MAX_SECONDS).of_graphs
             return found.model, found.plan
         reason = "the time limit ended planning at the times of kernels"
     job.calibration = PricesReport(reason=reason)
@@ -168,12 +167,10 @@ def gain_at_target_prices(
 
 def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
     """The gain of a plan for onnxruntime at measured prices; over the graph in canonical formats if an extent is not known."""
-    before, after = found.original_kernels or found.folded_kernels, found.plan.seconds
     return GainReport(
-        baseline="optimised" if found.original_kernels else "folded",
-        seconds_before=total_seconds(before) if before else found.plan.baseline,
-        seconds_after=after,
-        algorithms=total_seconds(found.kernels_with_default_algorithms) - after if before else 0.0,
+        baseline=found.baseline,
+        seconds_before=found.baseline_seconds or found.plan.baseline,
+        seconds_after=found.plan.seconds,
     )
 
 
@@ -181,27 +178,25 @@ def within_growth(gain: GainReport | None, requests: Iterable[GrowthRequest]) ->
     """The gain without that of constants that exceed the permitted growth of the file.
 
     Args:
-        gain: the gain of the plan, for which all constants may be packed and all algorithms that are faster may be used.
-        requests: the requests for growth, of which those that were declined count: Winograd's, and packed constants, which are
-            converted at run time instead.
+        gain: the gain of the plan, for which all constants may be packed; and Winograd used, if kernels were timed.
+        requests: the requests for growth, of which those that were declined count: packed constants, which are converted at run
+            time instead, and Winograd's.
     """
     if gain is None:
         return None
-    declined = [each for each in requests if not each.is_accepted]
-    converting = sum(each.seconds for each in declined if each.source == PretransformWeights.name)
-    direct = sum(each.seconds for each in declined if each.source == Winograd.name)
-    lost = max(0.0, min(direct, gain.algorithms))
-    changes = {"seconds_after": gain.seconds_after + lost + converting, "algorithms": gain.algorithms - lost}
-    return gain.model_copy(update=changes) if lost or converting else gain
+    sources = {PretransformWeights.name, *([Winograd.name] if gain.baseline == "optimised" else [])}
+    lost = sum(each.seconds for each in requests if not each.is_accepted and each.source in sources)
+    return gain.model_copy(update={"seconds_after": gain.seconds_after + lost})
 
 
 def reason_of_loss(gain: GainReport | None, requests: Iterable[GrowthRequest]) -> str:
     """The reason to keep the original if the plan is estimated to be slower; empty if it is not.
 
     Args:
-        gain: the gain within the permitted growth.
+        gain: the gain of the plan.
         requests: the requests for growth.
     """
+    gain = within_growth(gain, requests)
     if gain is None or gain.seconds_after <= gain.seconds_before * (1 + _NEGLIGIBLE):
         return ""
     slower = f"{seconds(gain.seconds_before)} -> {seconds(gain.seconds_after)}"
@@ -209,15 +204,12 @@ def reason_of_loss(gain: GainReport | None, requests: Iterable[GrowthRequest]) -
     return f"the best plan is estimated to be slower than the original{growth}: {slower}"
 
 
-def check_bound(plan: Plan, gain: GainReport | None) -> None:
+def check_bound(plan: Plan) -> None:
     """Check that the lower bound has the prices of the estimates.
 
     Raises:
         InvariantError: it exceeds the estimated time of the plan.
     """
-    after = plan.seconds if gain is None else gain.seconds_after
-    if plan.lower_bound > min(after, plan.seconds) * (1 + TOLERANCE):
-        what = (
-            f"the lower bound {plan.lower_bound:g} s exceeds the estimate {after:g} s of the plan of {plan.seconds:g} s"
-        )
+    if plan.lower_bound > plan.seconds * (1 + TOLERANCE):
+        what = f"the lower bound {plan.lower_bound:g} s exceeds the estimated {plan.seconds:g} s of the plan"
         raise InvariantError(what, hint="this is a bug; please report it with the model")

@@ -1,29 +1,28 @@
 """The stages of `optimize`: a model goes from left to right once, and a stage that ends early returns why.
 
-    read -> lift (`driver.lifting`) -> plan -> lower -> emit -> bake -> verify -> measure -> finish (`driver.finish`)
+    read -> lift (`driver.lifting`) -> plan -> lower -> emit -> bake -> verify -> measure -> finish (`driver.result`)
 
 With `portable` (`driver.portable`), the rewritten model and one of standard operators become branches of one file, of which
 every machine runs one.
 """
 
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 import onnx_ir
 
 from layoutopt import inference, onnx_io
-from layoutopt.driver.job import Job
-from layoutopt.driver.lifting import Lifted, lift
+from layoutopt.driver.job import FIRST, Job, lowered_passes
+from layoutopt.driver.lifting import Lifted
 from layoutopt.driver.measuring import measure
 from layoutopt.driver.model_faults import has_fault, is_loadable, raise_if_refused
-from layoutopt.driver.prices import calibrated_plan, reason_of_loss, within_growth
+from layoutopt.driver.prices import calibrated_plan, reason_of_loss
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.files import scratch_folder
+from layoutopt.ir.graph import Graph
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
-from layoutopt.report.facts import LEFT_OUT
-from layoutopt.report.stamp import KEY
+from layoutopt.report.stamp import KEY, stamp
 from layoutopt.runtime.baking import bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
@@ -40,102 +39,78 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
     """The rewritten model.
 
     Raises:
-        ModelError: the original is invalid, and ONNX Runtime does not run it either.
+        ModelError: the rewritten model is invalid, and ONNX Runtime does not run the original either.
         VerificationError: the rewritten model is not equivalent, or ONNX Runtime loads only the original.
         UnverifiedError: the two models could not be compared.
     """
-    context, graph = job.context, lifted.graph
     if lifted.reason:
         return lifted.reason
-    if graph.contradiction is not None:
-        where, what = graph.contradiction
-        raise_if_refused(job.given, job.dims, ModelError(what, where=where))
-        return "its shapes contradict each other"
-    candidates = CutCandidates.of(graph)
-    context.make_plan = partial(calibrated_plan, job, lifted.model)
-    job.passes = job.pipeline.run(graph, context, job.watch)
-    requests = context.growth.requests
-    job.gain = within_growth(job.gain, requests)
-    # The baseline has packed weights, which training changes.
-    is_tried = context.pins or context.sessions == "fast" or context.mode == "training"
-    reason = context.reason_to_keep or ("" if is_tried else reason_of_loss(job.gain, requests))
-    emitted = reason or _emitted(job, lifted.model)
+    candidates = CutCandidates.of(lifted.graph)
+    if reason := plan(job, lifted):
+        return reason
+    lowered = lower(job, lifted.graph)
+    if isinstance(lowered, str):
+        return lowered
+    emitted = emit(job, lifted.model, lowered)
     if isinstance(emitted, str):
         return emitted
-    final = _baked(job, emitted)
-    if reason := reason_to_keep(context):
+    baked_passes = job.dialect.baked_passes if has_quantized_ops(lowered) else ()
+    final = bake_model(job, emitted, Pipeline(baked_passes))
+    if reason := reason_to_keep(job.context):
         return reason
     with scratch_folder() as folder:
         copies = RunnableCopies(folder)
         if job.options.verify:
-            job.verification = _verdict_on(job, lifted, candidates, emitted, final, copies)
+            verdict = partial(verify, job, lifted, candidates, lowered, emitted, copies)
+            job.verification = verdict(final)
             if wrong := job.verification.misdeclared:  # ONNX Runtime fuses by declared shapes
                 what = "the computed shape contradicts the declared one: the declaration is dropped"
-                context.notes += [Note("read", name, what) for name in wrong]
+                job.context.notes += [Note("read", name, what) for name in wrong]
                 onnx_io.drop_output_shapes(emitted, wrong)
                 copies.forget(emitted)
-                final = _baked(job, emitted)
-                job.verification = _verdict_on(job, lifted, candidates, emitted, final, copies)
+                final = bake_model(job, emitted, Pipeline(baked_passes))
+                job.verification = verdict(final)
             difference = f"the rewritten model is not equivalent to the original: {job.verification.reason}"
             raise_unless_passed(job, job.verification, difference)
-        if reason := measure(job, lifted.model, graph, lifted.samples, final, copies):
+        if reason := measure(job, lifted.model, lifted.graph, lifted.samples, final, copies):
             return reason
     if final is not emitted:
         drop_inner_types(final)  # onnxruntime infers them faster
-    final.metadata_props[KEY] = job.stamp.text(onnx_io.fingerprint(final))
+    final.metadata_props[KEY] = stamp(job.stamp, onnx_io.fingerprint(final))
     return final
 
 
-def rewrite_exactly(job: Job, source: onnx_ir.Model) -> tuple[Job, Lifted, Outcome]:
-    """Lift and rewrite a model. Where the result differs, a pass that changes the rounding is left out, the last one first.
+def plan(job: Job, lifted: Lifted) -> str:
+    """Plan the graph, and return the reason why the original should stay; empty if there is none yet.
 
-    A pass is left out in the segments that differ, and if the result then differs again, in the whole model: then the job is
-    another one.
-
-    Raises:
-        ModelError, VerificationError, UnverifiedError: as for `rewrite`; the result differs without these passes, too.
+    A quantised model may gain by the dialect's passes after baking only.
     """
-    notes: list[Note] = []
-    exact: dict[str, frozenset[str]] = {}
-    while True:
-        lifted = lift(job, source)
-        try:
-            outcome = rewrite(job, lifted)
-        except VerificationError as error:
-            names = {each.name for each in job.pipeline.passes if each.changes_rounding}
-            changing = [each.name for each in reversed(job.passes) if each.changed and each.name in names]
-            made = dict.fromkeys(job.context.inexact)  # the rewrites of each pass that changed the rounding
-            places = {
-                name: [tensor for source, tensor in made if source == name and tensor in error.tensors]
-                for name in changing
-                if name not in exact
-            }
-            name = next((name for name in changing if places.get(name)), None)
-            passes = job.pipeline.passes
-            if name is not None:
-                exact[name] = frozenset(places[name])
-                where = f" at {', '.join(places[name])}"
-            elif changing:
-                name, where = changing[0], ""
-                passes = tuple(each for each in passes if each.name != name)
-            else:
-                raise
-            job = job.again(passes, exact)
-            notes.append(Note(LEFT_OUT, name, f"left out{where}, because with it {error.what}"))
-        else:
-            job.context.notes += notes
-            return job, lifted, outcome
+    job.context.make_plan = partial(calibrated_plan, job, lifted.model)
+    job.passes = job.pipeline.run(lifted.graph, job.context, job.watch)
+    return "" if job.dialect.baked_passes and has_quantized_ops(lifted.graph) else reason_to_keep(job.context)
 
 
-def _emitted(job: Job, source: onnx_ir.Model) -> Outcome:
+def lower(job: Job, graph: Graph) -> Graph | str:
+    """The graph on arrays of physical shape, after the passes of the dialect, or the reason why the original should stay."""
+    context = job.context
+    job.progress(FIRST)
+    context.block = job.dialect.block(graph)
+    lowered = job.dialect.lower(graph)
+    job.passes += Pipeline(lowered_passes(job.dialect)).run(lowered, context, job.watch)
+    # The baseline has packed weights, which training changes.
+    is_tried = context.pins or context.sessions == "fast" or context.mode == "training"
+    reason = context.reason_to_keep or ("" if is_tried else reason_of_loss(job.gain, context.growth.requests))
+    return reason or lowered
+
+
+def emit(job: Job, source: onnx_ir.Model, lowered: Graph) -> Outcome:
     """The model of the lowered graph, unless onnx's checker refuses the original, too, which ONNX Runtime runs.
 
     Raises:
         ModelError: onnx's checker refuses it alone, or ONNX Runtime does not run the original.
     """
-    assert job.context.lowered is not None, "the pipeline has no pass that lowers the graph"
     job.progress("writing ONNX")
-    emitted = onnx_io.emit(job.context.lowered)
+    emitted = onnx_io.emit(lowered)
     try:
         onnx_io.check(emitted)
     except ModelError as error:
@@ -148,8 +123,8 @@ def _emitted(job: Job, source: onnx_ir.Model) -> Outcome:
     return emitted
 
 
-def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
-    """The model after ONNX Runtime's optimiser; a model for blocks of another size is not packed for those of this machine.
+def bake_model(job: Job, model: onnx_ir.Model, passes: Pipeline) -> onnx_ir.Model:
+    """The model after ONNX Runtime's optimiser and `passes`; a model for blocks of another size is not packed for this machine.
 
     Raises:
         VerificationError: ONNX Runtime does not load the rewritten model at its default level, but loads the original.
@@ -161,7 +136,13 @@ def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
     try:
         # A model without blocks has no block-size check, so baking must not add blocks. Kernels for other blocks must not run.
         is_native_block = block == blocked_channels()
-        return _after_baking(job, bake(model, packs=is_native_block, folds=is_native_block or not block))
+        baked = bake(model, packs=is_native_block, folds=is_native_block or not block)
+        if not passes.passes:
+            return baked
+        graph = inference.lift(baked)
+        results = passes.run(graph, job.context, job.watch)
+        job.passes += results
+        return onnx_io.emit(graph) if any(each.changed for each in results) else baked
     except ModelError as error:
         if is_loadable(job.given, is_optimised=True):
             raise VerificationError(error.what, where=job.name, hint="please report it with the model") from error
@@ -170,39 +151,22 @@ def _baked(job: Job, model: onnx_ir.Model) -> onnx_ir.Model:
         return model
 
 
-def _after_baking(job: Job, baked: onnx_ir.Model) -> onnx_ir.Model:
-    """The baked model after the dialect's passes on quantised models; the baked model itself if they change nothing.
-
-    Raises:
-        ModelError: the types of the baked model cannot be inferred.
-    """
-    assert job.context.lowered is not None
-    if not job.dialect.baked_passes or not has_quantized_ops(job.context.lowered):
-        return baked
-    graph = inference.lift(baked)
-    context = replace(job.context, lowered=None)
-    results = Pipeline(job.dialect.baked_passes).run(graph, context, job.watch)
-    job.passes += results
-    job.context.is_rewritten = context.is_rewritten
-    return onnx_io.emit(graph) if any(each.changed for each in results) else baked
-
-
-def _verdict_on(
+def verify(
     job: Job,
     lifted: Lifted,
     candidates: CutCandidates,
+    lowered: Graph,
     emitted: onnx_ir.Model,
-    final: onnx_ir.Model,
     copies: RunnableCopies,
+    final: onnx_ir.Model,
 ) -> Verification:
     """The verdict on the final model, which was baked from `emitted`, after a comparison with the original."""
-    assert job.context.lowered is not None
     job.progress("verifying")
     return verify_rewrite(
         lifted.model,
         emitted,
         final,
-        partial(locate_values, lifted.graph, job.context.lowered),
+        partial(locate_values, lifted.graph, lowered),
         candidates,
         Request(job.context.pins, (), lifted.samples),
         copies,
@@ -214,13 +178,8 @@ def _verdict_on(
 def raise_unless_passed(job: Job, verdict: Verification, difference: str) -> None:
     """Raise an error unless two models agree.
 
-    Args:
-        job: the call of `optimize`.
-        verdict: the verdict.
-        difference: the message if they differ.
-
     Raises:
-        VerificationError: they differ.
+        VerificationError: they differ; `difference` is the message.
         UnverifiedError: they could not be compared, and the call requires it.
     """
     if verdict.status == "failed":

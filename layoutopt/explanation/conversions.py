@@ -13,13 +13,6 @@ _MAX_CONVERSIONS = 4  # conversions of an alternative that are listed
 _MAX_OPS = 6  # ops at a conversion whose formats are forced
 
 
-def ranked_casts(view: PlanView) -> tuple[list[CastInPlan], int]:
-    """The casts with a cost, the most expensive first, those of one price in the order of the graph; and how many are free."""
-    casts = list(view.casts())
-    priced = sorted((each for each in casts if each.seconds > 0), key=lambda each: -each.seconds)
-    return priced, len(casts) - len(priced)
-
-
 def conversion(view: PlanView, cast: CastInPlan, *, is_priced: bool) -> ConversionReport:
     """A conversion of a plan; with `is_priced`, its alternatives and remedies."""
     value, tensor = view.values[cast.tensor], cast.tensor
@@ -95,14 +88,16 @@ def alternative(view: PlanView, condition: str, edit: ProblemEdit, kernel_second
 
 def _other_conversions(view: PlanView, choice: Sequence[int]) -> tuple[str, ...]:
     """The most expensive conversions of another plan that the plan does not have."""
-    known = {_text(view, each) for each in view.casts()}
-    casts = sorted(view.casts(choice), key=lambda each: -each.seconds)
-    others = [text for text in dict.fromkeys(_text(view, each) for each in casts) if text not in known]
+    required, tensors = view.problem.required_casts, view.problem.tensors
+    known = {_text(view, *each) for each in required(view.choice) or ()}
+    casts = sorted(required(choice) or (), key=lambda each: -tensors[each[0]].prices[each[1]])
+    others = [text for text in dict.fromkeys(_text(view, *each) for each in casts) if text not in known]
     rest = len(others) - _MAX_CONVERSIONS
     return (*others[:_MAX_CONVERSIONS], *([f"and {rest} more"] if rest > 0 else []))
 
 
-def _text(view: PlanView, cast: CastInPlan) -> str:
+def _text(view: PlanView, tensor: int, cast: int) -> str:
     """A conversion in one line: the tensor and both formats."""
-    value, target = view.values[cast.tensor], view.storage(cast.tensor, cast.state).format
-    return f"{value.name}: {view.text(cast.tensor, cast.source)} to {value.format_text(target)}"
+    source, state = next(states for states, each in view.problem.tensors[tensor].casts.items() if each == cast)
+    value, target = view.values[tensor], view.storage(tensor, state).format
+    return f"{value.name}: {view.text(tensor, source)} to {value.format_text(target)}"

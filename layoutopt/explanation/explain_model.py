@@ -8,14 +8,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from layoutopt.cost import MultiTargetCostModel
-from layoutopt.driver.arguments import Model, Target
-from layoutopt.driver.finish import plan_report
-from layoutopt.driver.job import Job
+from layoutopt.driver.job import Job, Model, Target
 from layoutopt.driver.lifting import lift, read
 from layoutopt.driver.options import Options, PlanOptions, check, option, takes, values_of
 from layoutopt.driver.prices import calibrated_plan
+from layoutopt.driver.result import plan_report
 from layoutopt.errors import TargetError
-from layoutopt.explanation.conversions import conversion, ranked_casts
+from layoutopt.explanation.conversions import conversion
 from layoutopt.explanation.item import explain_item, find_item
 from layoutopt.explanation.plan_view import PlanView
 from layoutopt.explanation.schema import Explanation
@@ -65,13 +64,14 @@ def explain(options: ExplainOptions) -> Explanation:
     check(options)
     job, item, limit = _job(options), options.item, options.limit
     with job.running():  # an exception counts as caused by the model if onnxruntime refuses the model as well
-        view = _view(job)
+        found = _view(job)
+        view = None if isinstance(found, str) else found
         if view is None:
-            fields: dict[str, Any] = {"reason": job.context.reason_to_keep}
+            fields: dict[str, Any] = {"reason": found}
         elif item is not None:
-            found = find_item(view, item)
+            explained = find_item(view, item)
             job.progress("pricing alternatives")
-            fields = {"item": explain_item(view, found, limit)}
+            fields = {"item": explain_item(view, explained, limit)}
         else:
             fields = _conversions(view, limit)
         repairs = [] if view is None else [("read", where, reason) for where, reason in view.graph.repairs]
@@ -91,15 +91,16 @@ def explain(options: ExplainOptions) -> Explanation:
 
 
 def _conversions(view: PlanView, limit: int) -> dict[str, Any]:
-    """The fields of all conversions."""
-    priced, free = ranked_casts(view)
+    """The fields of all conversions, those with a cost in descending order of it, else in the order of the graph."""
+    casts = list(view.casts())
+    priced = sorted((each for each in casts if each.seconds > 0), key=lambda each: -each.seconds)
     conversions = []
     view.job.progress("pricing alternatives")
     has_time = not view.plan.stopped
     for number, cast in enumerate(priced):
         is_priced = has_time and number < limit and not view.repricer.is_out_of_time
         conversions.append(conversion(view, cast, is_priced=is_priced))
-    return {"conversions": tuple(conversions), "free_conversions": free}
+    return {"conversions": tuple(conversions), "free_conversions": len(casts) - len(priced)}
 
 
 def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
@@ -118,16 +119,13 @@ def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
         )
 
 
-def _view(job: Job) -> PlanView | None:
-    """The planned graph of a model; None if the model stays unchanged without planning."""
+def _view(job: Job) -> PlanView | str:
+    """The planned graph of a model, or the reason why the model stays unchanged without planning."""
     source = read(job)
     lifted = lift(job, source)
     graph, context = lifted.graph, job.context
-    context.reason_to_keep = lifted.reason
-    if graph.contradiction is not None and not lifted.reason:
-        context.reason_to_keep = f"its shapes contradict each other at {graph.contradiction[0]}"
-    if context.reason_to_keep:
-        return None
+    if lifted.reason:
+        return lifted.reason
     passes = job.pipeline.passes
     first = next(number for number, step in enumerate(passes) if isinstance(step, AssignFormats))
     Pipeline(passes[:first]).run(graph, context, job.watch)

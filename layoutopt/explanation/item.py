@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from layoutopt.errors import ArgumentError
 from layoutopt.explanation.conversions import alternative
 from layoutopt.explanation.plan_view import PlanView
-from layoutopt.explanation.remedies import AT_BOUNDARY, reason_without_choice
+from layoutopt.explanation.remedies import AT_BOUNDARY, NO_SIGNATURE, reason_without_choice
 from layoutopt.explanation.schema import ItemExplanation
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Value
@@ -49,17 +49,20 @@ def explain_item(view: PlanView, item: Value | Op, limit: int) -> ItemExplanatio
     op, candidates, fields = _tensor(view, item) if isinstance(item, Value) else _op(view, item)
     if op is None or len(candidates) < 2:
         return ItemExplanation(**fields)
-    chosen, prices = view.choice[op], [option.price for option in view.problem.ops[op]]
-    ranked = [
-        (chosen not in options, min(prices[each] for each in options), text, options) for text, options in candidates
-    ]
-    ranked.sort(key=lambda each: each[:2])
+    chosen, options = view.choice[op], view.problem.ops[op]
+    candidates.sort(key=lambda each: chosen not in each[1])
     found = [
-        alternative(view, text, ProblemEdit(allowed_options={op: frozenset(options)}), seconds)
-        for _, seconds, text, options in ranked[:limit]
+        alternative(
+            view,
+            text,
+            ProblemEdit(allowed_options={op: frozenset(positions)}),
+            min(options[each].price for each in positions),
+        )
+        for text, positions in candidates[:limit]
     ]
     found[1:] = sorted(found[1:], key=lambda each: (each.extra_seconds is None, each.extra_seconds or 0.0))
-    return ItemExplanation(**fields | {"note": ""}, alternatives=tuple(found), more_candidates=len(ranked) - len(found))
+    more = len(candidates) - len(found)
+    return ItemExplanation(**fields | {"note": ""}, alternatives=tuple(found), more_candidates=more)
 
 
 def _tensor(view: PlanView, value: Value) -> tuple[int | None, Candidates, dict[str, Any]]:
@@ -76,7 +79,7 @@ def _tensor(view: PlanView, value: Value) -> tuple[int | None, Candidates, dict[
     if writer is not None:
         formats = view.formats_of(writer, tensor, is_read=False).values()
         candidates = [(value.format_text(format), options) for format, options in formats]
-        reason = reason_without_choice(view, view.units[writer])
+        reason = reason_without_choice(view, writer) or NO_SIGNATURE
         note = f"{view.label(writer)} produces one format only: {reason}"
     fields |= {"body": view.body_of(value), "after": view.text(tensor, view.produced(tensor)), "note": note}
     return writer, candidates, fields | {"ops": view.participants(tensor, tensor, view.required(tensor))}
@@ -84,19 +87,20 @@ def _tensor(view: PlanView, value: Value) -> tuple[int | None, Candidates, dict[
 
 def _op(view: PlanView, op: Op) -> tuple[int, Candidates, dict[str, Any]]:
     """The number of an op, its candidates, and the fields of the explanation; the note is for no choice."""
-    number = view.number[op]
+    number = view.units.index(op)
     groups: dict[tuple[Key, ...], tuple[str, set[int]]] = {}
     values = [value for value in (*op.outputs, *op.inputs) if value is not None]
     for position, option in enumerate(view.problem.ops[number]):
         text = _signature_text(op, view.formulation.signatures[op][position])
-        groups.setdefault(view.keys_of(option), (text, set()))[1].add(position)
+        keys = tuple(view.key(*each) for each in (*option.operand_states, *option.result_states))
+        groups.setdefault(keys, (text, set()))[1].add(position)
     fields = {
         "kind": op.kind,
         "name": op.name or first_output(op),
         "body": view.body_of(values[0]),
         "before": _signature_text(op, canonical_signature(op)),
         "after": _signature_text(op, view.plan.signatures[op]),
-        "note": f"it has one signature only: {reason_without_choice(view, op)}",
+        "note": f"it has one signature only: {reason_without_choice(view, number) or NO_SIGNATURE}",
     }
     return number, list(groups.values()), fields
 

@@ -69,7 +69,6 @@ class PlanView:
 
     Attributes:
         plan: the plan.
-        seconds: the estimated time of the plan.
         units: the ops, by number.
         values: the tensors, by number.
         writers: the number of the op that produces a tensor; no entry for graph inputs.
@@ -77,20 +76,16 @@ class PlanView:
 
     def __init__(self, job: Job, graph: Graph, request: PlanRequest, found: FormulatedPlan) -> None:
         self.job, self.graph, self.request = job, graph, request
-        self.plan, self.seconds = found.plan, found.plan.seconds
+        self.plan = found.plan
         self.formulation = found.formulation
         self.problem = self.formulation.problem
         self.choice = found.choice
         self._limits = found.limits
         self.units: Sequence[Op] = self.formulation.tree.ops
-        self.number = {unit: number for number, unit in enumerate(self.units)}
         self.values: list[Value] = list(self.formulation.index)
-        self.writers: dict[int, int] = {}
-        self._readers: dict[int, list[int]] = {}
-        for op, options in enumerate(self.problem.ops):
-            self.writers.update((tensor, op) for tensor, _ in options[0].result_states)
-            for tensor in dict.fromkeys(tensor for tensor, _ in options[0].operand_states):
-                self._readers.setdefault(tensor, []).append(op)
+        self.writers = {
+            tensor: op for op, options in enumerate(self.problem.ops) for tensor, _ in options[0].result_states
+        }
 
     @cached_property
     def repricer(self) -> Repricer:
@@ -115,39 +110,28 @@ class PlanView:
 
     def percent(self, seconds: float) -> float:
         """Seconds in percent of the time of the plan."""
-        return 100 * seconds / self.seconds if self.seconds else 0.0
+        return 100 * seconds / self.plan.seconds if self.plan.seconds else 0.0
 
-    def option(self, op: int, choice: Sequence[int] | None = None) -> Option:
-        """The option of an op under a choice, that of the plan by default."""
-        return self.problem.ops[op][(self.choice if choice is None else choice)[op]]
+    def option(self, op: int) -> Option:
+        """The option of an op in the plan."""
+        return self.problem.ops[op][self.choice[op]]
 
-    def produced(self, tensor: int, choice: Sequence[int] | None = None) -> int:
-        """The state in which a tensor is produced, under the choice of the plan by default."""
-        if tensor not in self.writers:
-            source = self.problem.tensors[tensor].source_state
-            assert source is not None
-            return source
-        op = self.writers[tensor]
-        return dict(self.option(op, choice).result_states)[tensor]
+    def produced(self, tensor: int) -> int:
+        """The state in which a tensor is produced."""
+        source = self.problem.tensors[tensor].source_state
+        return dict(self.option(self.writers[tensor]).result_states)[tensor] if source is None else source
 
-    def required(self, tensor: int, choice: Sequence[int] | None = None) -> list[tuple[int, int]]:
+    def required(self, tensor: int) -> list[tuple[int, int]]:
         """The readers of a tensor and the state that each requires; several for an op that reads it more than once."""
-        found = [
-            (op, state)
-            for op in self._readers.get(tensor, ())
-            for state in dict.fromkeys(
-                state for read, state in self.option(op, choice).operand_states if read == tensor
-            )
-        ]
-        return found + [(GRAPH_OUTPUT, state) for state in self.problem.tensors[tensor].required_states]
+        states = ((op, each) for op in range(len(self.units)) for each in self.option(op).operand_states)
+        found = dict.fromkeys((op, state) for op, (read, state) in states if read == tensor)
+        return [*found, *((GRAPH_OUTPUT, state) for state in self.problem.tensors[tensor].required_states)]
 
-    def casts(self, choice: Sequence[int] | None = None) -> Iterator[CastInPlan]:
-        """The casts that a choice requires, that of the plan by default, with their readers."""
-        for number, cast in self.problem.required_casts(self.choice if choice is None else choice) or []:
-            tensor, source = self.problem.tensors[number], self.produced(number, choice)
-            readers = tuple(
-                each for each in self.required(number, choice) if tensor.casts.get((source, each[1])) == cast
-            )
+    def casts(self) -> Iterator[CastInPlan]:
+        """The casts of the plan with their readers."""
+        for number, cast in self.problem.required_casts(self.choice) or []:
+            tensor, source = self.problem.tensors[number], self.produced(number)
+            readers = tuple(each for each in self.required(number) if tensor.casts.get((source, each[1])) == cast)
             yield CastInPlan(number, cast, source, readers, tensor.prices[cast])
 
     def view_base(self, tensor: int, format: Format) -> ViewBase:
@@ -172,10 +156,6 @@ class PlanView:
         )
         return next((set(tensors) for _, tensors in connected(tensors_of) if tensor in tensors), {tensor})
 
-    def keys_of(self, option: Option) -> tuple[Key, ...]:
-        """The keys of the operands and results of an option: equal for options that differ in padding alone."""
-        return tuple(self.key(tensor, state) for tensor, state in (*option.operand_states, *option.result_states))
-
     def _view_rule(self, op: int) -> View | None:
         rule = rule_of(self.units[op])
         return rule if isinstance(rule, View) and len(self.problem.ops[op]) > 1 else None
@@ -199,16 +179,12 @@ class PlanView:
             return Participant(side=side, kind=kind, name=value.name, format=text, candidates=(text,))
         candidates = self.formats_of(op, tensor, is_read=side == "to").values()
         texts = tuple(value.format_text(format) for format, _ in candidates)
-        return Participant(side=side, kind=self.kind(op), name=self.name(op), format=text, candidates=texts)
+        return Participant(side=side, kind=self.units[op].kind, name=self.name(op), format=text, candidates=texts)
 
     def participants(self, base: int, tensor: int, readers: Iterable[tuple[int, int]]) -> tuple[Participant, ...]:
         """The producer of a tensor, and readers of the tensor that views make of it, with the states that they require."""
         producer = self.participant("from", self.writers.get(base), base, self.produced(base))
         return (producer, *(self.participant("to", op, tensor, state) for op, state in readers))
-
-    def kind(self, op: int) -> str:
-        """The type of an op."""
-        return self.units[op].kind
 
     def name(self, op: int) -> str:
         """The name of an op, or of its first output if it has none."""
@@ -216,7 +192,7 @@ class PlanView:
 
     def label(self, op: int) -> str:
         """An op with its type and name."""
-        return f"{self.kind(op)} {self.name(op)}"
+        return f"{self.units[op].kind} {self.name(op)}"
 
     def body_of(self, value: Value) -> str:
         """The path of the body that a tensor is in: names of the enclosing ops and attributes; empty in the main graph."""

@@ -11,13 +11,14 @@ from typing import TypeAlias
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.schema import Remedy
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Slot
+from layoutopt.ir.types import Slot
 from layoutopt.ops import OPS_WITHOUT_RULE, Inapplicable, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.planner import GRAPH_OUTPUT, ProblemEdit
 from layoutopt.report.units import seconds
 
 AT_BOUNDARY = OPS_WITHOUT_RULE["If"]
+NO_SIGNATURE = "its layout rule has no signature with another format of its neighbours"
 _MAX_READERS = 4  # that are priced one by one
 
 Obstacle: TypeAlias = tuple[str, str, ProblemEdit]
@@ -59,12 +60,11 @@ def _of_producer(view: PlanView, cast: CastInPlan) -> Iterator[Obstacle]:
     edit = ProblemEdit(free_results=frozenset({cast.tensor}))
     given = view.text(tensor, view.produced(tensor))
     needed = "a format with these bytes" if base.format is None else value.format_text(base.format)
-    if tensor not in view.writers and view.body_of(value):
-        yield f"an input {value.name} of a body in {needed}", AT_BOUNDARY, edit
-        return
     if tensor not in view.writers:
-        pin = "" if base.format is None else f": --pin {value.name}={needed}"
-        yield f"an input {value.name} in {needed}{pin}", f"callers pass it in {given}", edit
+        is_inner = bool(view.body_of(value))
+        pin = "" if is_inner or base.format is None else f": --pin {value.name}={needed}"
+        what = f"an input {value.name}{' of a body' if is_inner else ''} in {needed}{pin}"
+        yield what, AT_BOUNDARY if is_inner else f"callers pass it in {given}", edit
         return
     op = view.writers[tensor]
     if base.format is None:
@@ -92,11 +92,8 @@ def refusal_of(view: PlanView, op: int, tensor: int, format: Format, *, is_read:
         least = min(view.problem.ops[op][option].price for option in has[key][1])
         extra = least - view.option(op).price
         return f"with {text} it is estimated {seconds(extra)} slower" if extra > 0 else ""
-    if reason := reason_without_signature(unit):
+    if reason := reason_without_choice(view, op):
         return reason
-    notes = view.plan.notes.get(unit)
-    if notes and len(view.problem.ops[op]) == 1:
-        return notes[0]
     rule = rule_of(unit)
     values = unit.inputs if is_read else unit.outputs
     slot = next(Slot("in" if is_read else "out", index) for index, each in enumerate(values) if each is value)
@@ -107,8 +104,7 @@ def refusal_of(view: PlanView, op: int, tensor: int, format: Format, *, is_read:
     return f"{'the target lists no kernel' if is_anchor else 'no candidate'} of {unit.kind} with {text}"
 
 
-def reason_without_choice(view: PlanView, op: Op) -> str:
-    """The reason why an op has one signature only."""
-    notes = view.plan.notes.get(op, [])
-    default = "its layout rule has no signature with another format of its neighbours"
-    return reason_without_signature(op) or next(iter(notes), default)
+def reason_without_choice(view: PlanView, op: int) -> str:
+    """The reason why an op has one signature only; empty if it has several, or none is known."""
+    notes = view.plan.notes.get(view.units[op], []) if len(view.problem.ops[op]) == 1 else []
+    return reason_without_signature(view.units[op]) or next(iter(notes), "")

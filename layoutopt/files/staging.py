@@ -1,8 +1,8 @@
 """Atomic writes: files are written under temporary names in the target folder, and renamed when they are on the disk.
 
-A name is `.layoutopt-HOST-PID-RANDOM.tmp` for a file in an output folder and `layoutopt-HOST-PID-RANDOM` for a folder in the
-system's temporary folder. A process that is killed with SIGKILL leaves them behind. Later runs remove those whose process has
-ended, and those of another host, container or boot that are older than a day.
+A name is `.layoutopt-HOST-PID-RANDOM.tmp`, for a file in an output folder and for a folder in the system's temporary folder.
+A process that is killed with SIGKILL leaves them behind. Later runs remove those whose process has ended, and those of another
+host, container or boot that are older than a day.
 """
 
 import errno
@@ -24,17 +24,12 @@ from typing import BinaryIO
 from layoutopt.errors import OutputError
 
 _STALE_AFTER = 24 * 3600.0  # seconds, for processes of other hosts
-_NAME = r"layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}"
-_FILE, _FOLDER = re.compile(rf"\.{_NAME}\.tmp"), re.compile(_NAME)
+_NAME = re.compile(r"\.layoutopt-([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}\.tmp")
 
 
 def temporary_name() -> str:
-    """A new name for a temporary file of this process."""
-    return f".{_folder_name()}.tmp"
-
-
-def _folder_name() -> str:
-    return f"layoutopt-{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
+    """A new name for a temporary file or folder of this process."""
+    return f".layoutopt-{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
 
 
 @contextmanager
@@ -47,8 +42,8 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     """
     mode = 0o700 if parent is None else 0o777
     parent = parent or Path(tempfile.gettempdir())
-    remove_stale_folders(parent)
-    folder = parent / _folder_name()
+    _remove_stale_once(parent)
+    folder = parent / temporary_name()
     folder.mkdir(mode=mode)
     try:
         yield folder
@@ -56,29 +51,26 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_stale_files(folder: Path) -> None:
-    """Remove the temporary files in a folder whose processes have ended."""
-    for entry in _stale(folder, _FILE):
-        if entry.is_file(follow_symlinks=False):
+def remove_stale(folder: Path) -> None:
+    """Remove the temporary files and folders in a folder whose processes have ended."""
+    for entry in _stale(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        elif entry.is_file(follow_symlinks=False):
             with suppress(OSError):
                 os.unlink(entry.path)
 
 
-@cache
-def remove_stale_folders(parent: Path) -> None:
-    """Remove the temporary folders in `parent` whose processes have ended; at most once per process."""
-    for entry in _stale(parent, _FOLDER):
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path, ignore_errors=True)
+_remove_stale_once = cache(remove_stale)
 
 
-def _stale(folder: Path, pattern: re.Pattern[str]) -> Iterator["os.DirEntry[str]"]:
+def _stale(folder: Path) -> Iterator["os.DirEntry[str]"]:
     """The entries of a folder with a temporary name whose process has ended."""
     from psutil import pid_exists
 
     with suppress(OSError), os.scandir(folder) as entries:  # a folder that cannot be read is reported by the write
         for entry in list(entries):
-            if (match := pattern.fullmatch(entry.name)) is None:
+            if (match := _NAME.fullmatch(entry.name)) is None:
                 continue
             with suppress(OSError, OverflowError):
                 is_ended = match[1] == _host() and not pid_exists(int(match[2]))
@@ -116,19 +108,14 @@ def path_text(path: str | os.PathLike[str]) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def output_error(error: OSError, path: Path) -> OutputError:
-    """An error of the operating system as an OutputError."""
-    what, hint = _REASONS.get(error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path"))
-    return OutputError(what, where=path_text(path), hint=hint)
-
-
 @contextmanager
 def output_errors(path: Path) -> Iterator[None]:
     """Raise errors of the operating system as OutputError about `path`."""
     try:
         yield
     except OSError as error:
-        raise output_error(error, path) from error
+        what, hint = _REASONS.get(error.errno or 0, ((error.strerror or str(error)).lower(), "choose another path"))
+        raise OutputError(what, where=path_text(path), hint=hint) from error
     except ValueError as error:  # a null character, or a name that the file system's encoding cannot express
         raise OutputError("is not a file name", where=path_text(path), hint="name another file") from error
 
@@ -174,7 +161,7 @@ class Staging:
 
     def __enter__(self) -> "Staging":
         """Remove temporary files of ended processes from the folder."""
-        remove_stale_files(self._folder)
+        remove_stale(self._folder)
         return self
 
     def open(self) -> BinaryIO:

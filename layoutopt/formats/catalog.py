@@ -97,7 +97,7 @@ EXTENSIONS = EntryPoints("layoutopt.formats", _accepted)
 
 @cache
 def _extension_entries() -> tuple[Entry, ...]:
-    return tuple(entry for found in EXTENSIONS.load_all().values() for entry in found)
+    return tuple(entry for found in EXTENSIONS.values() for entry in found)
 
 
 _C0 = {8: 32, 4: 64, 2: 128, 1: 256}

@@ -77,26 +77,15 @@ def read_baseline(path: Path) -> Baseline:
     """
     try:
         return Baseline.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ArgumentError("no such file", where=path_text(path), hint="write it with --update-baseline") from error
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ArgumentError(f"cannot be read: {reason}", where=path_text(path), hint="check the file") from error
+        reason, hint = (error.strerror or str(error)).lower(), "write it with --update-baseline"
+        raise ArgumentError(f"cannot be read: {reason}", where=path_text(path), hint=hint) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         what = f"not a baseline: {f'{place}: ' if place else ''}{first['msg']}"
         hint = "correct it, or delete it and write it again with --update-baseline"
         raise ArgumentError(what, where=path_text(path), hint=hint) from error
-
-
-def read_old_baseline(path: Path) -> Baseline:
-    """The content of a baseline file that is written again; no entries if there is no such file, or it is empty.
-
-    Raises:
-        ArgumentError: it cannot be understood.
-    """
-    return read_baseline(path) if path.is_file() and path.stat().st_size else Baseline()
 
 
 def model_key(model: Path, baseline: Path) -> str:

@@ -7,7 +7,6 @@ from layoutopt.gates.baseline import BaselineEntry
 from layoutopt.gates.budgets import Budgets
 from layoutopt.gates.report import BASELINE, Finding, Numbers
 from layoutopt.report.facts import range_text
-from layoutopt.report.units import size
 
 BYTES_TOLERANCE = 0.01
 """The growth of the bytes moved, as a fraction of those of the baseline, up to which it is no regression."""
@@ -20,21 +19,13 @@ _COUNTED = {"transposes": 0.0, "casts": 0.0, "bytes_moved": BYTES_TOLERANCE}
 
 
 def check_budgets(numbers: Numbers, budgets: Budgets) -> Iterator[Finding]:
-    """Errors for the budgets that a model exceeds, and a finding for one that cannot be checked."""
+    """Errors for the budgets that a model exceeds, and a warning about one that cannot be checked."""
     for name in _COUNTED:
         count, limit = getattr(numbers, name), getattr(budgets, f"max_{name}")
         if limit is not None and count > limit:
-            label = name.replace("_", " ")
-            text = f"{count}, the budget is {limit}"
-            if name == "bytes_moved":
-                text = f"{size(count)}, {size(count - limit)} above the budget of {size(limit)}"
-            yield _error(f"max-{label.replace(' ', '-')}", f"{label}: {text}")
-    found, least = numbers.speed_up, budgets.min_speedup
-    if least is not None and found is None:
-        text = "min-speedup is not checked: the model is optimised already"
-        yield Finding(check="min-speedup", level="skipped", message=text)
-    elif least is not None and found is not None and found < least:
-        yield _error("min-speedup", f"estimated speed-up: {found:.4g}, the budget is {least:g}")
+            yield _error(f"max-{name.replace('_', '-')}", f"{name.replace('_', ' ')}: {count}, the budget is {limit}")
+    if (least := budgets.min_speedup) is not None:
+        yield from _check_speed_up("min-speedup", numbers, least, f"the budget is {least:g}")
     most = budgets.max_size_growth
     if most is not None and numbers.constants_after > most * numbers.constants_before + SLACK:
         change = f"from {numbers.constants_before} to {numbers.constants_after} bytes"
@@ -67,14 +58,16 @@ def check_baseline(
         count, past = getattr(numbers, name), getattr(then, name)
         if count > past * (1 + tolerance):
             yield _error(BASELINE, f"{name.replace('_', ' ')}: {count}, the baseline has {past}")
-    if then.speed_up is None:
-        return
+    if (past_speed_up := then.speed_up) is not None:
+        least = past_speed_up * (1 - SPEED_UP_TOLERANCE)
+        yield from _check_speed_up(BASELINE, numbers, least, f"the baseline has {past_speed_up:.4g}")
+
+
+def _check_speed_up(check: str, numbers: Numbers, least: float, reference: str) -> Iterator[Finding]:
     if numbers.speed_up is None:
-        text = "the estimated speed-up is not compared with the baseline: the model is optimised already"
-        yield _warning(BASELINE, text)
-    elif numbers.speed_up < then.speed_up * (1 - SPEED_UP_TOLERANCE):
-        text = f"estimated speed-up: {numbers.speed_up:.4g}, the baseline has {then.speed_up:.4g}"
-        yield _error(BASELINE, text)
+        yield _warning(check, "the estimated speed-up is not checked: the model is optimised already")
+    elif numbers.speed_up < least:
+        yield _error(check, f"estimated speed-up: {numbers.speed_up:.4g}, {reference}")
 
 
 def _sizes_text(sizes: Mapping[str, tuple[int, int]]) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from layoutopt.report.schema import Report, ReportModel
 
-Level: TypeAlias = Literal["error", "skipped", "warning"]
+Level: TypeAlias = Literal["error", "warning"]
 Status: TypeAlias = Literal["passed", "over budget", "regression", "error"]
 
 PLAN, BASELINE = "plan", "baseline"
@@ -18,9 +18,7 @@ class Finding(ReportModel):
     """A statement about one check of a model."""
 
     check: str = Field(description="`plan`, the key of a budget, or `baseline`")
-    level: Level = Field(
-        description="`error`: the check failed; `skipped`: it could not be made; `warning`: about the check"
-    )
+    level: Level = Field(description="`error`: the check failed; `warning`: about the check, or why it was not made")
     message: str
 
 
@@ -59,7 +57,7 @@ class PlannedModel(ReportModel):
     model: str = Field(description="the path as on the command line; in a baseline, from the folder of its file")
     target: str
     runtime: str
-    sha256: str = Field(default="", description="of the model file, followed by its external data; empty if unreadable")
+    sha256: str = Field(default="", description="of the model file and its external data; empty if unreadable")
     sizes: dict[str, tuple[int, int]] = Field(default_factory=dict, description="of symbolic dimensions: low and high")
 
 
@@ -74,9 +72,9 @@ class ModelResult(PlannedModel):
     seconds: float = Field(default=0.0, description="wall time for the model")
     findings: list[Finding] = Field(default_factory=list)
 
-    def messages(self, *levels: Level, check: str = "") -> list[str]:
-        """The messages of some levels, of all checks or of one."""
-        return [each.message for each in self.findings if each.level in levels and check in ("", each.check)]
+    def messages(self, level: Level) -> list[str]:
+        """The messages of a level."""
+        return [each.message for each in self.findings if each.level == level]
 
 
 class GateReport(ReportModel, extra="ignore"):

@@ -20,7 +20,6 @@ from layoutopt.onnx_io.messages import has_map
 from layoutopt.onnx_io.schema import find_schema, is_tolerated
 from layoutopt.onnx_io.vocabulary import FROM_IR, TO_IR, DimNames, attribute_to_ir
 from layoutopt.ops.shape_functions import (
-    ContradictionError,
     Dims,
     Elements,
     Node,
@@ -254,8 +253,11 @@ def _merged_dim(found: Dim | None, declared: Dim | None, names: DimNames, known:
 
 
 def is_open(dim: Dim | None, known: Set[str]) -> bool:
-    """Whether inference has found no extent for a dimension; the extents of inputs, with the names `known`, are found."""
-    return dim is None or (isinstance(dim, Extent) and is_unknown(dim) and not dim.names <= known)
+    """Whether inference has found no extent for a dimension, or computes it from such dimensions.
+
+    The extents of inputs, with the names `known`, are found.
+    """
+    return dim is None or (isinstance(dim, Extent) and any(map(is_unknown, dim.names - known)))
 
 
 def contradicts(declared: Shape | None, found: Sequence[Dim | None] | None, known: Set[str]) -> bool:
@@ -326,7 +328,7 @@ def _results_or_none(function: Callable[[Node], list[T | None]], node: Node) -> 
     """The results of a shape function; None for each output if the operands contradict each other."""
     try:
         return function(node)
-    except ContradictionError:
+    except ValueError:
         return [None] * len(node.outputs)
 
 

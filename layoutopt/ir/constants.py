@@ -41,11 +41,11 @@ class ChunkedData(Protocol):
         """An array with the elements in row-major order, in any shape, whose memory need not be contiguous."""
 
 
-def representatives(constants: Iterable[Constant]) -> dict[Data, Data]:
-    """Map the data of every constant above `LARGE` bytes to the first data with the same type, shape and bytes."""
+def representatives(constants: Iterable[Constant], least: int = LARGE) -> dict[Data, Data]:
+    """Map the data of every constant above `least` bytes to the first data with the same type, shape and bytes."""
     groups: dict[TensorType, list[Data]] = {}
     for type, data in dict.fromkeys(constants):
-        if type.dtype is not DType.STRING and data.nbytes > LARGE:
+        if type.dtype is not DType.STRING and data.nbytes > least:
             groups.setdefault(type, []).append(data)
     found: dict[Data, Data] = {}
     for type, alike in groups.items():
@@ -54,31 +54,36 @@ def representatives(constants: Iterable[Constant]) -> dict[Data, Data]:
     return found
 
 
-def share(values: Iterable[Value]) -> None:
-    """Give constants of equal content the same data object."""
+def share(values: Iterable[Value], least: int = LARGE) -> None:
+    """Give constants of equal content above `least` bytes the same data object."""
     constants = [
         (value, (value.type, value.data))
         for value in values
         if value.data is not None and isinstance(value.type, TensorType)
     ]
-    found = representatives(constant for _, constant in constants)
+    found = representatives((constant for _, constant in constants), least)
     for value, (_, data) in constants:
         value.data = found.get(data, data)
 
 
-def share_constants(graph: Graph) -> None:
-    """Store equal constants of a main graph and of its bodies once: as one value in each graph, with the same data in all."""
+def share_constants(graph: Graph, least: int = LARGE) -> None:
+    """Store equal constants of a main graph and of its bodies once: as one value in each graph, with the same data in all.
+
+    Args:
+        graph: the main graph.
+        least: constants of at most this number of bytes are not shared.
+    """
     regions = graph.regions()
-    share(value for each in regions for value in each.values)
+    share((value for each in regions for value in each.values), least)
     for each in regions:
-        _merge(each)
+        _merge(each, least)
 
 
-def _merge(graph: Graph) -> None:
+def _merge(graph: Graph, least: int) -> None:
     """Make one value of constants with the same data; a graph output keeps its own."""
     kept: dict[tuple[TensorType, Data], Value] = {}
     for value in graph.values:
-        if value.data is None or value.data.nbytes <= LARGE or not isinstance(value.type, TensorType):
+        if value.data is None or value.data.nbytes <= least or not isinstance(value.type, TensorType):
             continue
         first = kept.setdefault((value.type, value.data), value)
         if first is not value and first.storage == value.storage:

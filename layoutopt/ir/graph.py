@@ -9,7 +9,7 @@ Every use is an edge: `Mul(x, x)` has two edges from x. Values without a predece
 (`insert_cast`) is the op that copies one logical tensor from one storage into another.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -54,6 +54,23 @@ def _input_edges(op: Op) -> list[tuple[Value, Op, int]]:
 
 def _output_edges(op: Op) -> list[tuple[Op, Value, int]]:
     return [(op, value, index) for index, value in enumerate(op.outputs) if value is not None]
+
+
+class UnusedNames:
+    """Generates names that are not in a collection, to which the caller adds those that it uses."""
+
+    def __init__(self, taken: Container[str]) -> None:
+        self._taken = taken
+        self._suffixes: dict[str, int] = {}
+
+    def find(self, stem: str) -> str:
+        """An unused name: `stem`, or else the first of `stem_2`, `stem_3`... that is unused."""
+        name, count = stem, self._suffixes.get(stem, 1)
+        while name in self._taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self._suffixes[stem] = max(count - 1, 1)  # the next search starts here: a weight may have thousands of copies
+        return name
 
 
 Stage: TypeAlias = Literal["plain", "assigned", "cast", "lowered"]
@@ -103,11 +120,8 @@ class Graph:
         self.repairs: list[tuple[str, str]] = []
         self.contradiction: tuple[str, str] | None = None
         self.stage: Stage = "plain"
-        self._suffixes: dict[str, int] = {}
+        self._unused = UnusedNames(self._names)
         self._counter = 0
-        self._indexed: list[Value] = []
-        self._indexed_count = 0
-        self._positions_by_output: dict[Value, list[int]] = {}
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
@@ -221,7 +235,7 @@ class Graph:
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
-        return bool(self._outputs_with_positions().get(value))
+        return value in self.outputs
 
     def is_used(self, value: Value) -> bool:
         """Whether an op reads the value or it is an output of the graph."""
@@ -242,15 +256,7 @@ class Graph:
 
     def output_positions(self, value: Value) -> list[int]:
         """The positions at which `value` is an output of the graph, in ascending order."""
-        return sorted(self._outputs_with_positions().get(value, ()))
-
-    def _outputs_with_positions(self) -> dict[Value, list[int]]:
-        """The positions of every output, computed again if another list of outputs has been assigned."""
-        if self._indexed is not self.outputs or len(self._indexed) != self._indexed_count:
-            self._indexed, self._indexed_count, self._positions_by_output = self.outputs, len(self.outputs), {}
-            for index, output in enumerate(self.outputs):
-                self._positions_by_output.setdefault(output, []).append(index)
-        return self._positions_by_output
+        return [index for index, output in enumerate(self.outputs) if output is value]
 
     def output_storage(self, index: int) -> Storage | None:
         """The storage that output `index` is required to have; None if its rank is unknown."""
@@ -272,12 +278,7 @@ class Graph:
 
     def fresh_name(self, stem: str) -> str:
         """An unused name: `stem`, or else the first of `stem_2`, `stem_3`... that no value has."""
-        name, count = stem, self._suffixes.get(stem, 1)
-        while name in self._names:
-            count += 1
-            name = f"{stem}_{count}"
-        self._suffixes[stem] = max(count - 1, 1)  # the next search starts here: a weight may have thousands of copies
-        return name
+        return self._unused.find(stem)
 
     def add_value(self, value: Value) -> Value:
         """Add a value, whose name no other value has."""
@@ -385,8 +386,8 @@ class Graph:
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value another name, which no other value has. The value becomes the last of `values`."""
-        if name in self._names:
+        """Give a value a name that no other value has. The value becomes the last of `values`."""
+        if self._names.get(name, value) is not value:
             raise ValueError(f"duplicate value name {name!r}")
         del self._names[value.name]
         value.name = name
@@ -461,9 +462,6 @@ class Graph:
 
     def set_output(self, index: int, value: Value) -> None:
         """Let another value be output `index` of the graph."""
-        positions = self._outputs_with_positions()
-        positions[self.outputs[index]].remove(index)
-        positions.setdefault(value, []).append(index)
         self.outputs[index] = value
         self.version += 1
 

@@ -5,7 +5,7 @@ file --read--> onnx_ir.Model    Graph --emit--> onnx_ir.Model --write--> file
 
 from layoutopt.onnx_io.emission import drop_output_shapes, emit
 from layoutopt.onnx_io.inlining import inline, inline_functions
-from layoutopt.onnx_io.interface import declared_inputs, inputs_of, one_op
+from layoutopt.onnx_io.interface import declared_inputs, inputs_of
 from layoutopt.onnx_io.messages import parse_message
 from layoutopt.onnx_io.reader import from_message, read
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, check, fingerprint, to_bytes, weights
@@ -26,7 +26,6 @@ __all__ = [
     "inline",
     "inline_functions",
     "inputs_of",
-    "one_op",
     "parse_message",
     "read",
     "to_bytes",

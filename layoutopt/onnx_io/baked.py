@@ -1,129 +1,75 @@
-"""Normalisation of a model that onnxruntime saved: valid for onnx, equal in every run, equal initializers stored once."""
-
-from collections.abc import Iterator
+"""Normalisation of a model that onnxruntime saved: valid for onnx, equal in every run, equal constants stored once."""
 
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedOpsetsPass
 
-from layoutopt.ir.constants import representatives
-from layoutopt.ir.types import Data, TensorType
-from layoutopt.onnx_io.structure import captures_of
-from layoutopt.onnx_io.vocabulary import FROM_IR
-
-
-def add_output_constants(baked: ir.Model) -> None:
-    """Replace initializers that are outputs of subgraphs by Constant nodes, because onnx refuses such initializers."""
-    for graph in baked.graphs():
-        for value in graph.outputs:
-            name, tensor = value.name or "", value.const_value
-            if graph is baked.graph or tensor is None or name not in graph.initializers:
-                continue
-            result = ir.Value(name=name, type=value.type, shape=value.shape)
-            constant = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], outputs=[result])
-            del graph.initializers[name]
-            if len(graph):
-                graph.insert_before(graph[0], constant)
-            else:
-                graph.append(constant)
-            value.replace_all_uses_with(result, replace_graph_outputs=True)
+from layoutopt.ir.constants import share_constants
+from layoutopt.ir.graph import Graph, UnusedNames
+from layoutopt.ir.types import Op
+from layoutopt.onnx_io.emission import emit
+from layoutopt.onnx_io.schema import opsets_of
+from layoutopt.onnx_io.structure import build
+from layoutopt.onnx_io.vocabulary import DimNames, values_of
 
 
-def sort_nodes(baked: ir.Model) -> None:
-    """Sort nodes depth first from the outputs, and initializers in the order of their first readers.
+def normalized(baked: ir.Model, model: ir.Model) -> ir.Model:
+    """The model that onnxruntime saved, with the metadata and the interface of the model that it loaded.
 
-    onnxruntime's own orders depend on memory addresses.
+    Small constants are shared as well, because onnxruntime shares them when it loads a model.
+
+    Args:
+        baked: the saved model.
+        model: the model that onnxruntime loaded.
     """
-    for graph in baked.graphs():
-        graph.extend(_depth_first(graph))
-    positions: dict[str | None, int] = {}
-    for node in baked.graph.all_nodes():
-        for value in node.inputs:
-            if value is not None:
-                positions.setdefault(value.name, len(positions))
-    for graph in baked.graphs():
-        initializers = sorted(graph.initializers.values(), key=lambda each: positions.get(each.name, len(positions)))
-        graph.initializers.clear()
-        for value in initializers:
-            graph.initializers.add(value)
+    graph = Graph(model.graph.name or "", opsets_of(baked.opset_imports), origin=model)
+    graph.metadata = dict(model.metadata_props)
+    build(baked, baked.graph, graph, DimNames())
+    share_constants(graph, least=0)
+    _order_and_rename(graph, model)
+    result = emit(graph)
+    known = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
+    for new in (*result.graph.inputs, *result.graph.outputs):
+        if (old := known.get(new.name)) is not None:
+            new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
+    RemoveUnusedOpsetsPass(process_functions=False)(result)
+    return result
 
 
-def _depth_first(graph: ir.Graph) -> list[ir.Node]:
-    """The nodes of a graph in depth-first order from the outputs, each behind the nodes that it reads."""
-    writers = {value.name: node for node in graph for value in node.outputs if value.name}
-    found: dict[ir.Node, None] = {}
-    ends = [writers[value.name] for value in graph.outputs if value.name in writers]
-    pending = [(node, False) for node in (*ends, *graph)][::-1]
+def _order_and_rename(graph: Graph, model: ir.Model) -> None:
+    """Order ops depth first from the outputs, and constants by their first readers; name new ones by their positions.
+
+    onnxruntime's own orders and new names depend on memory addresses.
+    """
+    regions = graph.regions()
+    nodes = {node.name or "" for node in model.graph.all_nodes()}
+    values = {value.name or "" for value in values_of(model)}
+    unused_node, unused = UnusedNames(nodes), UnusedNames(values)
+    ops = [(region, op) for region in regions for op in _depth_first(region)]
+    for position, (region, op) in enumerate(ops):
+        op.order = (position,)
+        if op.name and op.name not in nodes:
+            op.name = unused_node.find(f"{op.op_type}__{position}")
+        for index, value in enumerate(op.outputs):
+            if value is not None and value.name not in values and not region.is_output(value):
+                region.rename(value, unused.find(f"{op.op_type}__{position}_{index}"))
+    read = dict.fromkeys((region, value) for region, op in ops for value in op.inputs if value and value.is_constant)
+    number = 0
+    for region, value in read:
+        is_new = value.name not in values
+        region.rename(value, unused.find(f"constant__{number}") if is_new else value.name)
+        number += is_new
+    for region in regions:
+        region.touch()
+
+
+def _depth_first(graph: Graph) -> list[Op]:
+    """The ops of a graph in depth-first order from the outputs, each behind the ops that compute its operands."""
+    ends = [graph.producer(value) for value in graph.outputs]
+    pending = [op for op in (*ends, *graph.ops) if op is not None][::-1]
+    found: dict[Op, None] = {}
     while pending:
-        node, is_ready = pending.pop()
-        if node in found:
-            continue
-        if is_ready:
-            found[node] = None
-            continue
-        reads = [*(value.name for value in node.inputs if value is not None), *captures_of(node)]
-        pending.append((node, True))
-        pending.extend((writers[name], False) for name in reversed(reads) if name in writers)
+        before = [op for op in graph.producers(pending[-1]) if op not in found]
+        pending += reversed(before)
+        if not before:
+            found[pending.pop()] = None
     return list(found)
-
-
-def rename_generated(model: ir.Model, baked: ir.Model) -> None:
-    """Rename the nodes and values that onnxruntime created by their positions, which are equal in every run."""
-    nodes = {node.name for node in model.graph.all_nodes()}
-    values = {value.name for value in _values(model)}
-    initializers = [value for graph in baked.graphs() for value in graph.initializers.values()]
-    for position, value in enumerate(each for each in initializers if each.name not in values):
-        value.name = _fresh(f"constant__{position}", values)
-    for position, node in enumerate(baked.graph.all_nodes()):
-        if node.name and node.name not in nodes:
-            node.name = _fresh(f"{node.op_type}__{position}", nodes)
-        for index, value in enumerate(node.outputs):
-            if value.name and value.name not in values and not value.is_graph_output():
-                value.name = _fresh(f"{node.op_type}__{position}_{index}", values)
-
-
-def _fresh(name: str, taken: set[str | None]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
-def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """All values of a model, those of its subgraphs included."""
-    for graph in model.graphs():
-        yield from graph.inputs
-        yield from graph.initializers.values()
-        for node in graph:
-            yield from node.outputs
-
-
-_SHARED = 8  # elements
-_SHARED_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64)
-
-
-def share_initializers(model: ir.Model) -> None:
-    """Replace equal initializers by one, of the same graph or of the main graph. Inputs and outputs are not replaced.
-
-    Small ones are shared as by onnxruntime's ConstantSharing, which replaces equal constants of at most eight elements when it
-    loads a model, but none that a subgraph reads.
-    """
-    constants = {
-        value: (TensorType(FROM_IR[tensor.dtype], tuple(tensor.shape.numpy())), tensor)
-        for graph in model.graphs()
-        for value in graph.initializers.values()
-        if (tensor := value.const_value) is not None and tensor.dtype in FROM_IR
-    }
-    large: dict[Data, Data] = representatives(constants.values())
-    captured = {name for node in model.graph for name in captures_of(node)}
-    first: dict[tuple[ir.Graph, object], ir.Value] = {}
-    for value, (type, tensor) in constants.items():
-        graph = value.graph
-        is_small = tensor.size <= _SHARED and tensor.dtype in _SHARED_TYPES and value.name not in captured
-        if graph is None or value.is_graph_input() or value.is_graph_output():
-            continue
-        if tensor not in large and not (is_small and graph is model.graph):
-            continue
-        key = large[tensor] if tensor in large else (type, tensor.tobytes())
-        kept = first.get((model.graph, key)) or first.setdefault((graph, key), value)
-        if kept is not value:
-            value.replace_all_uses_with(kept)
-            del graph.initializers[value.name or ""]

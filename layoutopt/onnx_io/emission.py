@@ -8,12 +8,12 @@ Many of them are copies of an outer constant that the body captured before, so l
 constants whose `Data` is the same object once.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, UnusedNames
 from layoutopt.ir.types import Function, Op, Value
 from layoutopt.onnx_io.messages import MAP_TYPES
 from layoutopt.onnx_io.schema import find_schema
@@ -31,7 +31,7 @@ def emit(graph: Graph) -> ir.Model:
     Raises:
         InvariantError: a constant has no static shape.
     """
-    return Emission(graph, keeps_declarations=True).model
+    return Emission(graph).model
 
 
 def drop_output_shapes(model: ir.Model, names: Collection[str]) -> None:
@@ -51,22 +51,16 @@ class Emission:
         names: the names of the values of the graph and of its bodies.
     """
 
-    def __init__(self, graph: Graph, *, keeps_declarations: bool = False) -> None:
-        """Emit a graph; values of the main graph keep their names.
-
-        Args:
-            graph: the graph.
-            keeps_declarations: whether outputs of unknown shape have the shape that the original declares; false for a model
-                whose types are to be inferred.
-        """
-        self._keeps_declarations = keeps_declarations
+    def __init__(self, graph: Graph) -> None:
+        """Emit a graph; values of the main graph keep their names."""
         self._graphs = graph.regions()
         self._values = {value: declare(value, value.name) for value in graph.values}
         self._constants = {graph: [value for value in graph.values if value.data is not None]}
         self._large = {(value.data, value.type): value for value in self._constants[graph]}
         self._captured: dict[Graph, int] = {}
         self._bodies: dict[Graph, ir.Graph] = {}
-        self._free = _Names(value.name for value in graph.values)
+        self._taken = {value.name for value in graph.values}
+        self._unused = UnusedNames(self._taken)
         for op in (op for each in self._graphs for op in each.ops if op.bodies):
             for body in op.bodies.values():
                 self._declare(op, body)
@@ -102,9 +96,15 @@ class Emission:
             if shared is not value:
                 self._values[value] = self._values[shared]
             elif value not in self._values:
-                self._values[value] = declare(value, self._free.take(value.name))
+                self._values[value] = declare(value, self._take(value.name))
                 if value.data is not None:
                     self._constants[self._graphs[0] if is_large else body].append(value)
+
+    def _take(self, stem: str) -> str:
+        """An unused name, which is used then."""
+        name = self._unused.find(stem)
+        self._taken.add(name)
+        return name
 
     def _opset_imports(self, graph: Graph) -> dict[str, int]:
         """The graph's opsets, and version 1 of every other domain of an op in the graph or in its functions."""
@@ -127,7 +127,7 @@ class Emission:
         for value in graph.outputs:
             result = self._output(value)
             if value in taken or value.data is not None:
-                result = ir.Value(name=self._free.take(f"{result.name}__copy"), type=result.type, shape=result.shape)
+                result = ir.Value(name=self._take(f"{result.name}__copy"), type=result.type, shape=result.shape)
                 copies.append(ir.Node("", "Identity", [self._values[value]], [], outputs=[result]))
             taken.add(value)
             outputs.append(result)
@@ -165,7 +165,7 @@ class Emission:
         return emitted
 
     def _output(self, value: Value) -> ir.Value:
-        return set_type(self._values[value], value, is_interface=True, keeps_declarations=self._keeps_declarations)
+        return set_type(self._values[value], value, is_output=True)
 
     def _function(self, function: Function, opsets: dict[str, int]) -> ir.Function:
         """A function, which imports the opsets of the model, because onnx's inliner keeps calls of other functions."""
@@ -222,27 +222,10 @@ def _ir_version(graph: Graph, origin: ir.Model | None) -> int:
 
 def _make_node_names_unique(model: ir.Model) -> None:
     """Rename nodes that have the name of an earlier node, which ONNX Runtime refuses."""
-    free = _Names(node.name or "" for node in model.graph.all_nodes())
-    seen = {""}
+    taken = {node.name or "" for node in model.graph.all_nodes()}
+    unused, seen = UnusedNames(taken), {""}
     for node in model.graph.all_nodes():
         if node.name in seen and node.name:
-            node.name = free.take(node.name)
+            node.name = unused.find(node.name)
+            taken.add(node.name)
         seen.add(node.name or "")
-
-
-class _Names:
-    """A set of used names, which generates unused ones."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-        self._suffixes: dict[str, int] = {}
-
-    def take(self, stem: str) -> str:
-        """An unused name, which is used then: `stem`, or else the first unused one of `stem_2`, `stem_3`..."""
-        name, count = stem, self._suffixes.get(stem, 1)
-        while name in self._taken:
-            count += 1
-            name = f"{stem}_{count}"
-        self._suffixes[stem] = count
-        self._taken.add(name)
-        return name

@@ -15,10 +15,10 @@ from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass
 
 from layoutopt.errors import ModelError
-from layoutopt.ir.graph import Graph
+from layoutopt.ir.graph import Graph, UnusedNames
 from layoutopt.onnx_io.schema import find_schema, opsets_of
 from layoutopt.onnx_io.structure import build
-from layoutopt.onnx_io.vocabulary import DimNames, subgraphs
+from layoutopt.onnx_io.vocabulary import DimNames, subgraphs, values_of
 
 _RUNTIME_DOMAINS = ("ai.onnx", "com.microsoft")  # with their subdomains: runtimes have kernels for their ops
 
@@ -109,7 +109,7 @@ def _inlined(model: ir.Model, functions: list[ir.Function]) -> ir.Model:
         InlinePass(lambda function: function.identifier() in inlined)(copy)
     except (PreconditionError, ValueError) as error:
         raise ModelError(str(error), where="model", hint="export the model again") from error
-    _rename_shadowing_values(copy.graph)
+    _make_names_unique(copy)
     RemoveUnusedOpsetsPass(process_functions=False)(copy)
     return copy
 
@@ -145,20 +145,14 @@ def _copy(model: ir.Model) -> ir.Model:
         raise ModelError("a value is read before it is computed", where="model", hint=hint) from error
 
 
-def _rename_shadowing_values(graph: ir.Graph) -> None:
-    """Rename values of subgraphs that would shadow values of the enclosing graphs after inlining."""
-    pending: list[tuple[ir.Graph, frozenset[str | None]]] = [(graph, frozenset())]
-    for each, outer in pending:  # extended in the loop
-        values = [*each.inputs, *each.initializers.values(), *(value for node in each for value in node.outputs)]
-        names = {value.name for value in values}
-        for value in dict.fromkeys(value for value in values if value.name and value.name in outer):
-            number = 2
-            while f"{value.name}_{number}" in outer or f"{value.name}_{number}" in names:
-                number += 1
-            value.name = f"{value.name}_{number}"
-            names.add(value.name)
-        visible = outer | names
-        pending += [(inner, visible) for node in each for inner in subgraphs(node).values()]
+def _make_names_unique(model: ir.Model) -> None:
+    """Rename values of subgraphs that have the name of another value, since they would shadow values after inlining."""
+    taken = {""}
+    unused = UnusedNames(taken)
+    for value in values_of(model):
+        if value.name:
+            value.name = unused.find(value.name)
+            taken.add(value.name)
 
 
 def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:

@@ -1,21 +1,15 @@
-"""The inputs and outputs of a model, as its file or its graph declares them; and models of one op with given inputs."""
+"""The inputs and outputs of a model, as its file or its graph declares them."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import onnx
-import onnx.checker
-import onnx.defs
-import onnx.parser
 import onnx_ir as ir
 
-from layoutopt.errors import ModelError
 from layoutopt.formats import is_unknown
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import caller_name
-from layoutopt.ir.types import Value
+from layoutopt.ir.types import TensorType, Value
 from layoutopt.onnx_io.reader import read
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, tensor_name, type_name
 
@@ -99,48 +93,17 @@ def dimension_name(input: str, axis: int, dim: object) -> str:
 
 def inputs_of(graph: Graph) -> tuple[Input, ...]:
     """The inputs of a graph, in the form of `read_interface`."""
-    return tuple(Input(value.name, _type_of(value), _names_of(value)) for value in graph.inputs)
+    return tuple(Input(value.name, type_of(value), _names_of(value)) for value in graph.inputs)
 
 
-def _type_of(value: Value) -> str:
-    return UNKNOWN_TYPE if value.dtype is None else tensor_name(value.dtype.label)
+def type_of(value: Value) -> str:
+    """The type of a value as in onnxruntime; `unknown` if it is not known."""
+    if isinstance(value.type, TensorType):
+        return tensor_name(value.type.dtype.label)
+    return type_name(value.type.origin[0]) if isinstance(value.type.origin, tuple) else UNKNOWN_TYPE
 
 
 def _names_of(value: Value) -> tuple[int | str, ...] | None:
     if value.shape is None:
         return None
     return tuple(dim if isinstance(dim, int) else caller_name(dim) for dim in value.shape)
-
-
-_IR_VERSION = 10
-_NAMES = {"float32": "float", "float64": "double"}  # as the text form has them
-
-
-def one_op(kind: str, attributes: str, inputs: str) -> ir.Model:
-    """A model of one op, whose operands are its inputs.
-
-    Args:
-        kind: the op type, of the standard domain.
-        attributes: the attributes in angle brackets, or nothing.
-        inputs: the inputs with their types.
-
-    Raises:
-        ModelError: the text cannot be parsed, the op type does not exist, or the op does not accept these inputs.
-    """
-    if not onnx.defs.has(kind):
-        raise ModelError("ONNX has no such operator", where=kind)
-    try:
-        typed = re.sub(r"\bfloat(32|64)\b", lambda match: _NAMES[match[0]], inputs)
-        graph = onnx.parser.parse_graph(f"op ({typed}) => () {{ }}")
-        names = ", ".join(value.name for value in graph.input)
-        graph.node.append(onnx.parser.parse_node(f"result = {kind} {attributes} ({names})"))
-        graph.output.add().name = "result"
-        opsets = [onnx.helper.make_opsetid("", onnx.defs.onnx_opset_version())]
-        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    except onnx.parser.ParseError as error:
-        message = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
-        raise ModelError(" ".join(message.split()), where=kind) from None
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
-        raise ModelError(" ".join(str(error).split()), where=kind) from None
-    return ir.from_proto(inferred)

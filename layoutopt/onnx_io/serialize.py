@@ -22,6 +22,7 @@ from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, incompatibility, is_too_large
 from layoutopt.onnx_io.messages import display_name, graphs, keep_messages, nested, nodes, restore_map_types
 from layoutopt.onnx_io.schema import check_inference, check_structure, is_onnxruntime_op, opsets_of
+from layoutopt.onnx_io.vocabulary import external_tensor
 from layoutopt.runtime.errors import raise_if_out_of_memory
 
 _LIMIT = 2**31 - 1  # bytes, the largest message of protobuf
@@ -129,13 +130,8 @@ _SMALL = 1024  # bytes; shapes, axes, pads and sizes, which data propagation rea
 
 def weightless_message(model: ir.Model, *, small: int = _SMALL) -> onnx.ModelProto:
     """The message of a model without its large weights. All graphs and nodes have names, for errors."""
-    large = [(value, tensor) for value, tensor in weights(model) if tensor.nbytes > small]
-    placeholders = {
-        value: ir.ExternalTensor(
-            "", None, None, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=value.name or ""
-        )
-        for value, tensor in large
-    }
+    large = ((value, tensor) for value, tensor in weights(model) if tensor.nbytes > small)
+    placeholders = {value: external_tensor(tensor, "", name=value.name or "") for value, tensor in large}
     proto = to_proto(model, placeholders)
     # onnx's checker refuses an operator that differs between the opsets of function and model. Without the function, its calls
     # are operators of a domain without schemas in onnx. So are calls of large functions, which onnx infers again for each call.

@@ -24,6 +24,7 @@ import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.messages import display_name, graphs, nodes
+from layoutopt.onnx_io.vocabulary import external_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,8 @@ class DataFolder:
         """Give external tensors the real paths of their files, which `size` checked: onnx_ir refuses links in a base folder."""
         for value in (value for graph in model.graphs() for value in graph.initializers.values()):
             if isinstance(tensor := value.const_value, ir.ExternalTensor):
-                value.const_value = ir.ExternalTensor(
-                    os.path.realpath(self.path / tensor.location),
-                    tensor.offset,
-                    tensor.length,
-                    tensor.dtype,
-                    shape=tensor.shape,
-                    name=tensor.name,
-                    doc_string=tensor.doc_string,
-                    metadata_props=dict(tensor.metadata_props),
+                value.const_value = external_tensor(
+                    tensor, os.path.realpath(self.path / tensor.location), tensor.offset
                 )
 
 

@@ -116,6 +116,15 @@ def subgraphs(node: ir.Node) -> dict[str, ir.Graph]:
     return {name: attr.as_graph() for name, attr in graphs.items() if not attr.is_ref()}
 
 
+def values_of(model: ir.Model) -> list[ir.Value]:
+    """The inputs, initializers and computed values of the graphs of a model, those of the main graph first."""
+    found: dict[ir.Value, None] = {}
+    for graph in model.graphs():
+        computed = (value for node in graph for value in node.outputs)
+        found |= dict.fromkeys([*graph.inputs, *graph.initializers.values(), *computed])
+    return list(found)
+
+
 TENSORS = (
     ir.ExternalTensor,
     ir.LazyTensor,
@@ -155,21 +164,18 @@ def declare(value: Value, name: str) -> ir.Value:
     return result if value.data is not None else set_type(result, value)
 
 
-def set_type(
-    result: ir.Value, value: Value, *, is_interface: bool = False, keeps_declarations: bool = False
-) -> ir.Value:
+def set_type(result: ir.Value, value: Value, *, is_output: bool = False) -> ir.Value:
     """Set the type and shape of an onnx_ir value, and return it.
 
     Args:
         result: the onnx_ir value.
         value: the value of the graph.
-        interface: whether the value is an input or output of the model, whose symbolic dimensions stay as declared even if
-            inference finds a number.
-        keeps_declarations: whether extents and ranks that inference does not find stay as declared.
+        is_output: whether the value is an output of its graph. Then its symbolic dimensions stay as declared even if inference
+            finds a number, and so do extents and ranks that inference does not find.
     """
     origin = source(value)
     is_misdeclared = origin is not None and _MISDECLARED in origin.meta
-    keeps_declarations = keeps_declarations and not is_misdeclared
+    declared = None if origin is None or is_misdeclared else origin.shape
     if isinstance(value.type, OpaqueType):
         inferred = value.type.origin if isinstance(value.type.origin, tuple) else None
         if origin is not None and origin.type is not None and not (is_misdeclared and inferred):
@@ -181,9 +187,9 @@ def set_type(
     if origin is not None and origin.type is not None and origin.type.denotation:
         result.type.denotation = origin.type.denotation
     if value.shape is not None:
-        result.shape = _shape(value.shape, None if origin is None else origin.shape, is_interface, keeps_declarations)
-    elif keeps_declarations and origin is not None:
-        result.shape = origin.shape
+        result.shape = _shape(value.shape, declared, is_output=is_output)
+    elif is_output:
+        result.shape = declared
     return result
 
 
@@ -199,22 +205,17 @@ def _declarable(dim: Dim | str | None) -> int | str | None:
     return None if is_unknown(dim) else unquoted(dim)
 
 
-def _shape(dims: Shape, declared: ir.Shape | None, is_interface: bool, keeps_declarations: bool) -> ir.Shape:
-    """An onnx_ir shape. Dimensions without a name in the model are unknown; declared names of inputs and outputs stay."""
+def _shape(dims: Shape, declared: ir.Shape | None, *, is_output: bool) -> ir.Shape:
+    """An onnx_ir shape. Dimensions without a name in the model are unknown; declared names of outputs stay."""
     plain = [_declarable(dim) for dim in dims]
     if declared is None or len(declared) != len(dims):
         return ir.Shape(plain)
-    pairs = list(zip(plain, declared, strict=True))
-    if not all(
-        known == _name(old) or not isinstance(old, int) or (known is None and keeps_declarations)
-        for known, old in pairs
-    ):
+    pairs = [(known, _name(old)) for known, old in zip(plain, declared, strict=True)]
+    if not all(known == old or not isinstance(old, int) or (known is None and is_output) for known, old in pairs):
         return ir.Shape(plain)  # another shape than the declared one, so the denotations do not apply
-    kept = [
-        _name(old) if is_interface and not (isinstance(known, str) and _name(old) is None) else known
-        for known, old in pairs
-    ]
-    return ir.Shape(kept, [declared.get_denotation(axis) for axis in range(len(dims))])
+    if is_output:
+        plain = [known if old is None and isinstance(known, str) else old for known, old in pairs]
+    return ir.Shape(plain, [declared.get_denotation(axis) for axis in range(len(dims))])
 
 
 def _name(dim: int | ir.SymbolicDim) -> int | str | None:
@@ -233,6 +234,22 @@ def tensor_of(value: Value, name: str) -> ir.TensorProtocol:
         return ir.StringTensor([_bytes(item) for item in data.numpy().flat], shape=shape, name=name)
     load = partial(_load, data, value.type, name)
     return StreamedTensor(data, load, TO_IR[value.type.dtype], shape, name=name)
+
+
+def external_tensor(
+    tensor: ir.TensorProtocol, location: str, offset: int | None = None, *, name: str = ""
+) -> ir.ExternalTensor:
+    """A tensor like another one whose elements are at an offset in a file."""
+    return ir.ExternalTensor(
+        location,
+        offset,
+        tensor.nbytes,
+        tensor.dtype,
+        shape=ir.Shape(tensor.shape.numpy()),
+        name=name or tensor.name or "",
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
+    )
 
 
 class StreamedTensor(ir.LazyTensor):

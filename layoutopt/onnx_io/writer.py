@@ -36,7 +36,7 @@ from layoutopt.files import (
 )
 from layoutopt.ir.constants import chunks
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weight_bytes, weights
-from layoutopt.onnx_io.vocabulary import StreamedTensor
+from layoutopt.onnx_io.vocabulary import StreamedTensor, external_tensor
 from layoutopt.runtime.available_memory import available_bytes
 
 _COPIES = 6
@@ -109,7 +109,10 @@ def write(
                 target = _free_name(file, target)
             renames.append((file, target))
             is_new = not os.path.lexists(target)
-            placed = references(tensors, target.name)
+            placed = {
+                value: external_tensor(tensor, target.name, offset, name=value.name or "")
+                for value, (tensor, offset) in tensors.items()
+            }
         message = staging.open()
         renames.append((message, path))
         _map(model, [target for _, target in renames])
@@ -262,25 +265,6 @@ def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
             file.write(chunk.reshape(-1).view(np.uint8).data)
     else:
         file.write(tensor.tobytes())
-
-
-def references(
-    placed: dict[ir.Value, tuple[ir.TensorProtocol, int]], location: str
-) -> dict[ir.Value, ir.ExternalTensor]:
-    """The tensors that refer to elements in a file of this name."""
-    return {
-        value: ir.ExternalTensor(
-            location,
-            offset,
-            tensor.nbytes,
-            tensor.dtype,
-            shape=ir.Shape(tensor.shape.numpy()),
-            name=value.name or "",
-            doc_string=tensor.doc_string,
-            metadata_props=dict(tensor.metadata_props),
-        )
-        for value, (tensor, offset) in placed.items()
-    }
 
 
 def _free_name(file: BinaryIO, requested: Path) -> Path:

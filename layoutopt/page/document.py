@@ -28,6 +28,7 @@ from layoutopt.report.units import seconds, size
 from layoutopt.version import VERSION
 
 _COLOURS = 10  # formats with a colour of their own
+_OTHER = {"before": "after", "after": "before"}
 _FOLDER = files("layoutopt.page") / "template"
 _SCRIPTS = ("model.js", "layout.js", "shapes.js", "view.js", "details.js", "main.js")
 
@@ -49,6 +50,7 @@ def page_html(
         is_plan: whether the run only planned, as `inspect` does.
         prices: lines about the alternatives of a conversion, by the name of its tensor.
     """
+    graphs = {"before": before, "after": after} if before is not None else {"after": after}
     scripts = [*(each["script"] for each in libraries()), _own_script()]
     remaining = _remaining(after)
     of_casts = {each.name: prices[each.tensor] for each in report.casts if each.tensor in prices}
@@ -57,16 +59,16 @@ def page_html(
         policy=_policy(scripts, style),
         scripts=[Markup(each) for each in scripts],
         style=Markup(style),
-        data=page_data(before, after, {**prices, **of_casts}),
+        data=page_data(graphs, {**prices, **of_casts}),
         version=VERSION,
         report=report,
         is_plan=is_plan,
         model=PurePath(report.model).name,
         has_before=before is not None,
-        legend=_legend(before, after),
+        legend=_legend(graphs),
         moving=Counter(kind for _, kind, _ in remaining),
         remaining=remaining,
-        graphs=[each for each in (before, after) if each is not None],
+        graphs=list(graphs.values()),
         libraries=libraries(),
     )
 
@@ -74,8 +76,8 @@ def page_html(
 # --- the data of the graphs --------------------------------------------------------------------------------
 
 
-def page_data(before: PageGraph | None, after: PageGraph, prices: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The graphs as lists of numbers and one list of texts: a text is its position there."""
+def page_data(graphs: Mapping[str, PageGraph], prices: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The graphs, `before` and `after`, as lists of numbers and one list of texts: a text is its position there."""
     texts: dict[str, int] = {}
 
     def packed(value: Any) -> Any:
@@ -85,35 +87,30 @@ def page_data(before: PageGraph | None, after: PageGraph, prices: Mapping[str, S
             return [packed(each) for each in value]
         return float(f"{value:.4g}") if isinstance(value, float) else int(value)
 
-    sides = {"after": (after, before)} if before is None else {"before": (before, after), "after": (after, before)}
-    formats = [(name, colour) for name, colour, _, _ in _legend(before, after)]
-    packed_sides = {
+    formats = [(name, colour) for name, colour, _, _ in _legend(graphs)]
+    sides = {
         name: {
             "nodes": packed(graph.nodes),
             "edges": [packed((source, target, *operand[:3])) for source, target, operand in graph.edges],
             "regions": packed(graph.regions),
-            "mates": graph.counterparts(other) if other is not None else [-1] * len(graph.nodes),
+            "mates": graph.counterparts(graphs.get(_OTHER[name], PageGraph())),
             "tree": packed(group_tree(graph)),
         }
-        for name, (graph, other) in sides.items()
+        for name, graph in graphs.items()
     }
-    moving = [(number, node) for number, node in enumerate(after.nodes) if node.kind in ("cast", "move")]
+    moving = [(number, node) for number, node in enumerate(graphs["after"].nodes) if node.kind in ("cast", "move")]
     lines = {number: prices.get(node.name) or prices.get(node.outputs[0].name) for number, node in moving}
     shown = {number: packed(each) for number, each in lines.items() if each}
-    return {"formats": packed(formats), "sides": packed_sides, "prices": shown, "texts": list(texts)}
+    return {"formats": packed(formats), "sides": sides, "prices": shown, "texts": list(texts)}
 
 
-def _legend(before: PageGraph | None, after: PageGraph) -> list[tuple[str, str, int | None, int]]:
+def _legend(graphs: Mapping[str, PageGraph]) -> list[tuple[str, str, int, int]]:
     """The formats, those of the planned graph first, by frequency: format, colour, number of ops before and after planning."""
-    sides = [graph for graph in (before, after) if graph is not None]
-    counts = [Counter(node.format for node in graph.nodes if node.format) for graph in sides]
+    counts = [Counter(node.format for node in graph.nodes if node.format) for graph in graphs.values()]
     ordered = dict.fromkeys(name for each in reversed(counts) for name, _ in each.most_common())
     others = [name for name in ordered if name not in (CANONICAL, UNKNOWN)]
     colours = {name: f"c{index}" if index < _COLOURS else "rest" for index, name in enumerate(others)}
-    return [
-        (name, colours.get(name, "canonical"), counts[0][name] if before is not None else None, counts[-1][name])
-        for name in ordered
-    ]
+    return [(name, colours.get(name, "canonical"), counts[0][name], counts[-1][name]) for name in ordered]
 
 
 def _remaining(graph: PageGraph) -> list[tuple[int, str, Node]]:

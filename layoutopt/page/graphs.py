@@ -123,14 +123,15 @@ def page_graph(
         number = len(found.nodes)
         found.nodes.append(node)
         found.ops.append(op)
-        for source, operand in (written[value] for value in dict.fromkeys(reads) if value in written):
-            found.edges.append((source, number, operand))
-        operands = zip(writes, node.outputs, strict=True)
-        written.update((value, (number, operand)) for value, operand in operands if value is not None)
+        for source, read in (written[value] for value in dict.fromkeys(reads) if value in written):
+            found.edges.append((source, number, read))
+        written.update((value, (number, made)) for value, made in zip(writes, node.outputs, strict=True) if value)
+
+    def operand(value: Value) -> Operand:
+        return Operand(value.name, str(value.type), value.storage_text)
 
     for value in graph.inputs:
-        operand = Operand(value.name, str(value.type), value.storage_text)
-        add(Node("input", value.name, "input", (), (operand,)), None, (), (value,))
+        add(Node("input", value.name, "input", (), (operand(value),)), None, (), (value,))
     for located, scope in zip(located_ops(graph), scopes, strict=True):
         op, region = located.op, numbers[located.graph]
         for name, body in op.bodies.items():
@@ -139,8 +140,7 @@ def page_graph(
         node = _cast(op, next(cast_reports)) if is_cast(op) else _op(op, next(reports), sizes)
         add(node._replace(scope=scope, region=region), op, op.inputs, op.outputs)
     for value in graph.outputs:
-        operand = Operand(value.name, str(value.type), value.storage_text)
-        add(Node("output", value.name, "output", (operand,), ()), None, (value,), ())
+        add(Node("output", value.name, "output", (operand(value),), ()), None, (value,), ())
     return found
 
 

@@ -6,7 +6,7 @@ collapsed groups has no cycle.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby
 from math import ceil, isqrt
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -55,7 +55,6 @@ class _Grouping:
 
     def __init__(self, graph: PageGraph) -> None:
         self.graph = graph
-        self.cuts = _cut_widths(graph)
         self.by_region: dict[int, list[int]] = {}
         for number, node in enumerate(graph.nodes):
             self.by_region.setdefault(node.region, []).append(number)
@@ -108,18 +107,12 @@ class _Grouping:
         return ", ".join(kind for kind, _ in kinds.most_common(_LABEL_KINDS))
 
     def parts(self, children: list[Child]) -> list[Child]:
-        """At most `_MAX_CHILDREN` children: long lists are cut where the fewest values are passed on."""
+        """At most `_MAX_CHILDREN` children: long lists are cut into parts of one length."""
         count = len(children)
         if count <= _MAX_CHILDREN:
             return children
         length = max(ceil(count / _MAX_CHILDREN), isqrt(count))
-        bounds, position = [0], 0
-        while count - position > 1.5 * length:
-            window = range(position + length // 2 + 1, min(position + length + length // 2, count - 1) + 1)
-            middle = position + length
-            position = min(window, key=lambda each: (self.cuts[_first(children[each])], abs(each - middle)))
-            bounds.append(position)
-        pieces = [children[start:stop] for start, stop in pairwise([*bounds, count])]
+        pieces = [children[start : start + length] for start in range(0, count, length)]
         return [piece[0] if len(piece) == 1 else Group("part", self._label(piece), tuple(piece)) for piece in pieces]
 
 
@@ -130,19 +123,3 @@ def _interface(label: str, nodes: list[Child]) -> list[Child]:
 
 def _nodes(child: Child) -> Iterator[int]:
     return child.nodes() if isinstance(child, Group) else iter((child,))
-
-
-def _first(child: Child) -> int:
-    return next(_nodes(child))
-
-
-def _cut_widths(graph: PageGraph) -> list[int]:
-    """Per node, the number of values that nodes before it pass to it or to nodes behind it."""
-    last: dict[int, int] = {}
-    for source, target, _ in graph.edges:
-        last[source] = max(last.get(source, 0), target)
-    changes = [0] * (len(graph.nodes) + 1)
-    for source, target in last.items():
-        changes[source + 1] += 1
-        changes[target + 1] -= 1
-    return list(accumulate(changes[:-1]))

@@ -10,7 +10,7 @@ from layoutopt.cost.size_growth import Growth
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Op, Operands, Signature, Storage, TensorType, Value
+from layoutopt.ir.types import Op, Operands, Storage, TensorType, Value
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import boundary, expected_runs
@@ -84,12 +84,18 @@ def graph_report(
 
 def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel) -> OpReport:
     op, graph = located.op, located.graph
-    signature = op.signature if op.signature is not None else canonical_signature(op)
-    moves = moves_data(op)
+    signature, rule, moves = op.signature or canonical_signature(op), rule_of(op), moves_data(op)
     is_free = op in groups.fused_into_kernels or boundary(op) is not None
     seconds = 0.0 if is_free else cost_model.kernel_seconds(groups.kernel_op(op), signature)
-    if moves:
-        seconds += _move_seconds(op, signature, cost_model)
+    reason = reason_without_signature(op)
+    if moves and isinstance(rule, View):
+        source, target = signature.inputs[0], signature.outputs[0]
+        assert source is not None and target is not None
+        same, left = rule.output_format(op, source.format), "no format has its input's bytes under the new axes"
+        if same is not None:
+            seconds += cost_model.conversion_seconds(op.y, Storage(same), target)
+            left = f"its input has the format {op.y.format_text(same)}"
+        reason = f"{left}, {_readers(graph, op.y)} requires {target.text(_letters(op.y))}"
     return OpReport(
         name=op.name or first_output(op),
         kind=op.kind,
@@ -100,7 +106,7 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel) -> 
         seconds=seconds * located.runs,
         moves_data=moves,
         body=located.body,
-        reason=move_reason(graph, op, signature) if moves else reason_without_signature(op),
+        reason=reason,
     )
 
 
@@ -132,36 +138,7 @@ def _letters(value: Value | None) -> str:
 def moves_data(op: Op) -> bool:
     """Whether a view op moves bytes under its signature; an op without a signature is canonical on both sides."""
     rule = rule_of(op)
-    if not isinstance(rule, View):
-        return False
-    if op.signature is not None:
-        return rule.moves_bytes(op)
-    op.signature = canonical_signature(op)
-    try:
-        return rule.moves_bytes(op)
-    finally:
-        op.signature = None
-
-
-def move_reason(graph: Graph, op: Op, signature: Signature) -> str:
-    """The reason why a view op moves bytes: the format of its input, and the format that its readers require."""
-    rule, y, source, target = rule_of(op), op.outputs[0], signature.inputs[0], signature.outputs[0]
-    assert isinstance(rule, View) and y is not None and source is not None and target is not None
-    same = rule.output_format(op, source.format)
-    left = (
-        f"its input has the format {y.format_text(same)}"
-        if same is not None
-        else "no format has its input's bytes under the new axes"
-    )
-    return f"{left}, {_readers(graph, y)} requires {target.text(_letters(y))}"
-
-
-def _move_seconds(op: Op, signature: Signature, cost_model: CostModel) -> float:
-    rule, y = rule_of(op), op.outputs[0]
-    assert isinstance(rule, View) and y is not None
-    source, target = signature.inputs[0], signature.outputs[0]
-    same = rule.output_format(op, source.format) if source is not None else None
-    return cost_model.conversion_seconds(y, Storage(same), target) if same is not None and target is not None else 0.0
+    return isinstance(rule, View) and rule.moves_bytes(op, op.signature or canonical_signature(op))
 
 
 def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Sizes) -> Iterator[CastReport]:
@@ -171,6 +148,11 @@ def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Size
             continue
         source, copy = op.inputs[0], op.outputs[0]
         assert source is not None and copy is not None and source.storage is not None and copy.storage is not None
+        producer = located.graph.producer(source)
+        if producer is not None:
+            writer = f"{producer.kind} {producer.name or source.name}"
+        else:
+            writer = "a constant" if source.is_constant else f"{_boundary(located.graph)} input"
         yield CastReport(
             name=op.name,
             tensor=source.tensor,
@@ -182,26 +164,19 @@ def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Size
             moves_data=moves(source, copy.storage),
             is_weight=source.is_constant,
             body=located.body,
-            reason=cast_reason(located.graph, source, copy),
+            reason=f"{writer} produces {source.storage_text}, {_readers(located.graph, copy)} requires {copy.storage_text}",
         )
-
-
-def cast_reason(graph: Graph, source: Value, copy: Value) -> str:
-    """The reason for a cast from `source` to `copy`: the formats of the producer and of the consumers."""
-    producer = graph.producer(source)
-    if producer is None:
-        outer = "the graph input" if graph.root is graph else "the body input"
-        writer = "a constant" if source.is_constant else outer
-    else:
-        writer = f"{producer.kind} {producer.name or source.name}"
-    return f"{writer} produces {source.storage_text}, {_readers(graph, copy)} requires {copy.storage_text}"
 
 
 def _readers(graph: Graph, value: Value) -> str:
     readers = [f"{use.op.kind} {use.op.name or ''}".strip() for use in graph.uses(value)[:3]]
     if graph.is_output(value):
-        readers.append("the graph output" if graph.root is graph else "the body output")
+        readers.append(f"{_boundary(graph)} output")
     return ", ".join(readers) or "no op"
+
+
+def _boundary(graph: Graph) -> str:
+    return "the graph" if graph.root is graph else "the body"
 
 
 def counts(graph: Graph, sizes: Sizes = NO_SIZES) -> Counts:

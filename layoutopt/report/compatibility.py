@@ -100,7 +100,7 @@ def check_model(path: Path, progress: Callable[[str], None] = lambda step: None)
     except TargetError:
         target = None
     progress("asking onnxruntime for kernels")
-    found = tuple(usages(model))
+    found = tuple(usages(graph, model))
     progress("loading")
     failure = load_failure(path)
     progress("running")

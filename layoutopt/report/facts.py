@@ -45,8 +45,8 @@ def facts_of(report: Report) -> list[Fact]:
     """The facts of a report, the most important first."""
     return [
         Fact(
-            label="result",
-            value="rewritten" if report.changed else f"left unchanged: {report.reason}",
+            "result",
+            "rewritten" if report.changed else f"left unchanged: {report.reason}",
             tone="good" if report.changed else "plain",
             level="summary" if report.changed else "verdict",
         ),
@@ -82,7 +82,7 @@ def size_facts(dims: Sequence[DimReport]) -> list[Fact]:
     texts = (f"{each.name} {range_text(each.low, each.high)}{'?' if each.assumed else ''}" for each in dims)
     inferred = "; ".join(f"{each.name}: {each.reason or 'its name and place'}" for each in dims if each.assumed)
     hint = f"? inferred ({inferred}); set it with --dim NAME=SIZE" if inferred else ""
-    return [Fact(label="sizes", value=", ".join(texts), detail=hint)] if dims else []
+    return [Fact("sizes", ", ".join(texts), hint)] if dims else []
 
 
 def range_text(low: int, high: int) -> str:
@@ -108,11 +108,11 @@ def _speed(report: Report) -> Iterator[Fact]:
     if measurement is not None and measurement.sizes:
         first = measurement.sizes[0]
         value, tone = f"{ratio_text(first.speed_up)}, measured", _tone(first)
-        yield Fact(label="speed", value=value, detail=_interval(first), tone=tone, level="verdict")
+        yield Fact("speed", value, _interval(first), tone=tone, level="verdict")
     elif (ratio := report.estimated_speed_up) is not None:
         reason = measurement.reason if measurement is not None and measurement.reason != "off" else ""
         detail = f"not measured: {reason}" if reason else ""
-        yield Fact(label="speed", value=f"{ratio_text(ratio)}, estimated", detail=detail, level="verdict")
+        yield Fact("speed", f"{ratio_text(ratio)}, estimated", detail, level="verdict")
 
 
 def _verification(found: VerificationReport, *, is_changed: bool) -> Fact:
@@ -128,9 +128,9 @@ def _verification(found: VerificationReport, *, is_changed: bool) -> Fact:
         parts.append("the outputs do not depend on the inputs, so this is weak evidence")
     tones: dict[str, Tone] = {"passed": "good", "failed": "bad"}
     return Fact(
-        label="verification",
-        value=words.get(found.status, "not verified"),
-        detail=", ".join(parts),
+        "verification",
+        words.get(found.status, "not verified"),
+        ", ".join(parts),
         tone=tones.get(found.status, "absent"),
         level="verdict" if is_changed or found.status == "not verified" else "detail",
     )
@@ -143,16 +143,16 @@ def _movement(report: Report) -> Iterator[Fact]:
     if runs[0] is not None and runs[1] is not None:
         numbers, source = (runs[0].count, runs[1].count, runs[0].nbytes, runs[1].nbytes), "executed by onnxruntime"
     yield Fact(
-        label="data movement",
-        value=f"{numbers[0]} -> {numbers[1]} layout changes, {size(numbers[2])} -> {size(numbers[3])}",
-        detail=source,
+        "data movement",
+        f"{numbers[0]} -> {numbers[1]} layout changes, {size(numbers[2])} -> {size(numbers[3])}",
+        source,
         tone="good" if numbers[1] < numbers[0] else "plain",
         level="verdict" if report.changed else "detail",
     )
     yield Fact(
-        label="in the file",
-        value=f"layout conversions {before.casts} -> {after.casts}, Transposes {before.transposes} -> {after.transposes}",
-        detail=f"{after.weight_casts} conversions of weights at run time" if after.weight_casts else "",
+        "in the file",
+        f"layout conversions {before.casts} -> {after.casts}, Transposes {before.transposes} -> {after.transposes}",
+        f"{after.weight_casts} conversions of weights at run time" if after.weight_casts else "",
     )
 
 
@@ -164,17 +164,17 @@ def _measurement(found: MeasurementReport | None) -> Iterator[Fact]:
     if found is None or found.reason:
         reason = "no rewritten model was run" if found is None else found.reason
         reason = "measurement is switched off" if reason == "off" else reason
-        yield Fact(label=label, value="not measured", detail=reason, tone="absent")
+        yield Fact(label, "not measured", reason, tone="absent")
         return
     for number, each in enumerate(found.sizes):
         where = f" at {sizes_text(each.sizes)}" if each.sizes else ""
         detail = f"{each.speed_up:.2f}x ({_interval(each)}), threads {found.threads}{where}"
         detail += f", {each.sessions} blocks; session creation {each.creation_speed_up:.2f}x"
         value = change_text(each.seconds_before, each.seconds_after)
-        yield Fact(label=label, value=value, detail=detail, tone=_tone(each), level="detail" if number else "summary")
+        yield Fact(label, value, detail, tone=_tone(each), level="detail" if number else "summary")
     for sizes in found.skipped:
         detail = f"at {sizes_text(sizes)}: the original does not run there"
-        yield Fact(label=label, value="not measured", detail=detail, tone="absent")
+        yield Fact(label, "not measured", detail, tone="absent")
 
 
 def change_text(before: float, after: float) -> str:
@@ -197,7 +197,7 @@ def _plan(report: Report) -> Iterator[Fact]:
     """The estimated time and its bound; for several targets, the time and regret on each."""
     plan, gain = report.plan, report.gain
     if plan is None:
-        yield Fact(label="estimated time", value="not planned", detail=report.reason, tone="absent", level="summary")
+        yield Fact("estimated time", "not planned", report.reason, tone="absent", level="summary")
         return
     if plan.targets:
         yield from _compromise(plan)
@@ -206,32 +206,32 @@ def _plan(report: Report) -> Iterator[Fact]:
         is_better = found.seconds_after < 0.995 * found.seconds_before
         ratio = f"{found.seconds_before / found.seconds_after:.2f}x " if is_better and found.seconds_after else ""
         yield Fact(
-            label="estimated time",
-            value=change_text(found.seconds_before, found.seconds_after),
-            detail=f"{ratio}by the cost model of {report.target}",
+            "estimated time",
+            change_text(found.seconds_before, found.seconds_after),
+            f"{ratio}by the cost model of {report.target}",
             tone="good" if is_better else "plain",
             level="summary",
         )
         is_limited = gain is not None and gain.seconds_after > plan.seconds_after * (1 + 1e-6)
         growth = f", {seconds(plan.seconds_after)} for the plan if the file may grow" if is_limited else ""
-        yield Fact(label="lower bound", value=seconds(plan.lower_bound), detail=f"{proof_text(plan)}{growth}")
+        yield Fact("lower bound", seconds(plan.lower_bound), f"{proof_text(plan)}{growth}")
     yield from size_facts(report.dims)
     common = Counter(map(output_format, report.ops)).most_common()
     parts = [f"{count} {name}" for name, count in common[:_MAX_FORMATS]]
     if rest := common[_MAX_FORMATS:]:
         parts.append(f"{sum(count for _, count in rest)} in {len(rest)} other formats")
-    yield Fact(label="op outputs", value=", ".join(parts))
+    yield Fact("op outputs", ", ".join(parts))
 
 
 def _compromise(plan: PlanReport) -> Iterator[Fact]:
     """The estimated time and regret on each of several targets."""
     worst = max(plan.targets, key=lambda each: each.regret)
     detail = f"on {worst.target}, of {len(plan.targets)} targets; {proof_text(plan)}"
-    yield Fact(label="worst regret", value=f"{worst.regret:.1%}", detail=detail, level="summary")
+    yield Fact("worst regret", f"{worst.regret:.1%}", detail, level="summary")
     for each in plan.targets:
         ratio = f"{each.seconds_before / each.seconds_after:.2f}x, " if each.seconds_after else ""
         detail = f"{ratio}regret {each.regret:.1%}, optimum for this target alone {seconds(each.seconds_alone)}"
-        yield Fact(label=each.target, value=change_text(each.seconds_before, each.seconds_after), detail=detail)
+        yield Fact(each.target, change_text(each.seconds_before, each.seconds_after), detail)
 
 
 # --- the file and the prices -------------------------------------------------------------------------------
@@ -240,14 +240,14 @@ def _compromise(plan: PlanReport) -> Iterator[Fact]:
 def _provenance(report: Report) -> Iterator[Fact]:
     """What can run the result, the repairs of the original, the growth of the file, and the source of the prices."""
     if report.runs_in:
-        yield Fact(label="runs in", value=report.runs_in)
+        yield Fact("runs in", report.runs_in)
     if report.portable is not None:
         standard = "standard operators" if report.portable.standard_changed else "the operators of the original"
         value = f"native kernels where blocks have {report.portable.block} channels, {standard} elsewhere"
-        yield Fact(label="portable", value=value)
+        yield Fact("portable", value)
     if repairs := repairs_of(report.notes):
         more = f"and {len(repairs) - 1} more" if len(repairs) > 1 else ""
-        yield Fact(label="repaired", value=": ".join(repairs[0]), detail=more)
+        yield Fact("repaired", ": ".join(repairs[0]), more)
     yield from _growth(report.growth)
     yield from _prices(report.calibration)
 
@@ -259,7 +259,7 @@ def _growth(growth: GrowthReport | None) -> Iterator[Fact]:
         return
     rest = f"{size(sum(each.nbytes for each in declined))}, {seconds(sum(each.seconds for each in declined))} per run"
     detail = f"declined: {rest}; --config max-growth=X" if declined else ""
-    yield Fact(label="constants", value=f"{size(growth.bytes_before)} -> {size(growth.bytes_after)}", detail=detail)
+    yield Fact("constants", f"{size(growth.bytes_before)} -> {size(growth.bytes_after)}", detail)
 
 
 def _prices(found: PricesReport | None) -> Iterator[Fact]:
@@ -269,7 +269,7 @@ def _prices(found: PricesReport | None) -> Iterator[Fact]:
     parts = [f"kernels timed now: {found.timed}, in {seconds(found.seconds)}"] if found.timed else []
     parts += [f"{found.skipped} kernels have estimates: {TIME_IS_SPENT}"] if found.skipped else []
     value = f"{found.share:.0%} from kernels timed on this machine"
-    yield Fact(label="prices", value=value, detail=", ".join(parts), level="summary" if found.skipped else "detail")
+    yield Fact("prices", value, ", ".join(parts), level="summary" if found.skipped else "detail")
 
 
 # --- text --------------------------------------------------------------------------------------------------

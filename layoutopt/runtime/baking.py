@@ -11,16 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedOpsetsPass
 
 from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
-from layoutopt.onnx_io.baked import (
-    add_output_constants,
-    rename_generated,
-    share_initializers,
-    sort_nodes,
-)
+from layoutopt.onnx_io.baked import normalized
 from layoutopt.onnx_io.reader import read
 from layoutopt.onnx_io.serialize import to_bytes, weight_bytes, weights
 from layoutopt.onnx_io.writer import write
@@ -89,12 +83,7 @@ def _op_types(model: ir.Model) -> Counter[tuple[str, str]]:
 def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
     """The optimised form of a model with some optimisers disabled."""
     with scratch_folder() as folder:
-        baked = _saved_by_onnxruntime(model, disabled, folder)
-    add_output_constants(baked)
-    share_initializers(baked)
-    sort_nodes(baked)
-    rename_generated(model, baked)
-    _restore_metadata(model, baked)
+        baked = normalized(_saved_by_onnxruntime(model, disabled, folder), model)
     if any(node.op_type in _REWRITTEN_TWICE for node in baked.graph.all_nodes()):
         _load(baked, to_bytes(baked), disabled)
     return baked
@@ -137,17 +126,3 @@ def drop_inner_types(model: ir.Model) -> None:
     for value in (*computed, *model.graph.initializers.values()):
         if value not in kept:
             value.shape, value.type = None, None
-
-
-def _restore_metadata(model: ir.Model, baked: ir.Model) -> None:
-    """Restore metadata and declared types that onnxruntime drops, and remove opset imports that it adds."""
-    for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
-        setattr(baked, field, getattr(model, field))
-    baked.metadata_props.clear()
-    baked.metadata_props.update(model.metadata_props)
-    baked.graph.name, baked.graph.doc_string = model.graph.name, model.graph.doc_string
-    known = {value.name: value for value in (*model.graph.inputs, *model.graph.outputs)}
-    for new in (*baked.graph.inputs, *baked.graph.outputs):
-        if (old := known.get(new.name)) is not None:
-            new.shape, new.type, new.doc_string = old.shape, old.type, old.doc_string
-    RemoveUnusedOpsetsPass(process_functions=False)(baked)

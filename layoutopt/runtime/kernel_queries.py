@@ -2,8 +2,7 @@
 
 The session is created without optimisations and saves its model. If the saved model has the node itself, there is a kernel.
 If it has other ops, there is none, but onnxruntime composes the op: by the function that defines it, or by casts around a
-kernel for another element type. An error means that onnxruntime cannot run the node. The types of the outputs are those that
-onnxruntime infers, also for its own operators, which onnx does not define.
+kernel for another element type. An error means that onnxruntime cannot run the node.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,12 +36,10 @@ class Support:
     Attributes:
         status: "kernel"; "composed" of other ops; "missing" if onnxruntime cannot run the node; or "unknown".
         detail: the other ops, or the reason.
-        outputs: the types of the present outputs, if onnxruntime can run the node.
     """
 
     status: Status
     detail: str = ""
-    outputs: tuple[str, ...] = ()
 
 
 def node_support(
@@ -55,20 +52,18 @@ def node_support(
 
     Args:
         node: the node, without references to attributes of a function.
-        types: the types of its inputs and of the values that its subgraphs capture.
+        types: the types of its inputs.
         opsets: the version of each domain.
         functions: the functions that it may call.
     """
     with scratch_folder() as folder:
         saved = folder / "saved.onnx"
         try:
-            session = _session(node, types, opsets, saved, functions)
+            _session(node, types, opsets, saved, functions)
         except RUNTIME_ERRORS as error:
             return Support("missing", load_error(error))
         made = dict.fromkeys(each.op_type for each in onnx.load(saved).graph.node)
-    outputs = tuple(each.type for each in session.get_outputs())
-    alone = set(made) <= {node.op_type}
-    return Support("kernel", "", outputs) if alone else Support("composed", " ".join(made), outputs)
+    return Support("kernel") if set(made) <= {node.op_type} else Support("composed", " ".join(made))
 
 
 @cache

@@ -5,8 +5,8 @@ from os import PathLike
 import onnx
 
 from layoutopt.api import optimize
-from layoutopt.driver.arguments import Target
-from layoutopt.driver.job import pipeline_for
+from layoutopt.driver.job import Target
+from layoutopt.passes import default_pipeline
 from layoutopt.passes.base import Mode, Pass, Pipeline
 
 
@@ -19,7 +19,8 @@ def check_pass(
 ) -> int:
     """Assert that a pass changes no result of the models, and that a second run right after the first changes no graph.
 
-    The pass runs at its position in the pipeline of a mode, which `before`, `after` or the pipeline itself determines.
+    The pass runs at its position in the pipeline of a mode up to lowering, which `before`, `after` or the pipeline itself
+    determines.
 
     Args:
         step: the pass.
@@ -35,7 +36,7 @@ def check_pass(
         AssertionError: the pass breaks a law.
         InvariantError: it leaves a graph that breaks an invariant.
     """
-    pipeline = _repeated(pipeline_for(mode, target, None, dialect), step)
+    pipeline = _repeated(default_pipeline(mode), step)
     changed = 0
     for number, model in enumerate(models):
         report = optimize(model, target, dialect=dialect, pipeline=pipeline, mode=mode).report

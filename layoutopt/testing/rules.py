@@ -18,7 +18,7 @@ from onnx import helper
 
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import load_target
-from layoutopt.dialects import DIALECTS, Lower
+from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format, Shape, pack, unpack
 from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph, insert_cast
@@ -151,10 +151,9 @@ _NO_TARGET = cast(CostModel, None)
 def lower(graph: Graph, dialect: str) -> Graph:
     """The lowered graph, with all passes of the dialect; the planned graph is not changed, nor are its invariants checked."""
     context = PassContext(_NO_TARGET)
-    Lower(DIALECTS[dialect]).run(graph, context)
-    assert context.lowered is not None
-    Pipeline(DIALECTS[dialect].passes).run(context.lowered, context)
-    return context.lowered
+    lowered = DIALECTS[dialect].lower(graph)
+    Pipeline(DIALECTS[dialect].passes).run(lowered, context)
+    return lowered
 
 
 _ANY_TARGET = "gpu-hopper"  # whose prices decide nothing: all packed weights fit the limit of growth

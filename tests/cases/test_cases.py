@@ -29,14 +29,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.numpy_helper
-import onnx.parser
 import onnx_ir
 import pytest
 
 from layoutopt import inference, onnx_io
-from layoutopt.dialects import DIALECTS
-from layoutopt.driver.job import with_lowering
+from layoutopt.dialects import DIALECTS, Dialect
+from layoutopt.driver.job import lowered_passes
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Slot, Storage, Value
 from layoutopt.ir.graph import insert_cast, is_cast, to_text
@@ -153,24 +151,29 @@ def detour(graph: Graph, name: str, format: Format) -> None:
     graph.replace_uses(value, back, uses)
 
 
-def run_rest(passes: tuple[Pass, ...], graph: Graph, context: PassContext) -> Graph:
-    """Run passes on the lowered graph if there is one, otherwise on the planned graph; return the resulting graph."""
-    Pipeline(passes).run(graph if context.lowered is None else context.lowered, context)
+def run(steps: Sequence[Pass | Dialect], graph: Graph, context: PassContext) -> Graph:
+    """Run passes, and the lowering to a dialect; return the resulting graph."""
+    for step in steps:
+        if isinstance(step, Dialect):
+            context.block = step.block(graph)
+            graph = step.lower(graph)
+        else:
+            Pipeline((step,)).run(graph, context)
     assert not context.reason_to_keep
-    return graph if context.lowered is None else context.lowered
+    return graph
 
 
 @pytest.mark.parametrize("path", CASES, ids=[f"{path.parent.name}/{path.stem}" for path in CASES])
 def test_case(path: Path, update_golden: bool) -> None:
     case, name = Case.read(path), path.parent.name
     model = case.model()
-    pipeline, dialect = default_pipeline(case.mode), None
-    if "dialect" in case.options:
-        dialect = DIALECTS[case.options["dialect"][0]]
-        pipeline = with_lowering(pipeline, dialect)
-    passes = pipeline.passes
-    positions = [position for position, step in enumerate(passes) if step.name == name]
-    position = positions[0] if positions else len(passes)
+    steps: list[Pass | Dialect] = [*default_pipeline(case.mode).passes]
+    dialect = DIALECTS[case.options["dialect"][0]] if "dialect" in case.options else None
+    if dialect is not None:
+        steps += [dialect, *lowered_passes(dialect)]
+    names = ["lower" if isinstance(step, Dialect) else step.name for step in steps]
+    positions = [position for position, each in enumerate(names) if each == name]
+    position = positions[0] if positions else len(steps)
     assert positions or name == "pipeline", f"there is no pass {name}"
     graph = inference.lift(onnx_ir.serde.deserialize_model(model))
     pins = case.formats("pins")
@@ -180,22 +183,20 @@ def test_case(path: Path, update_golden: bool) -> None:
         pins,
         kernels=frozenset(case.options.get("kernels", [])),
         keeps_qdq_groups=dialect is not None and dialect.keeps_qdq_groups,
-        has_baked_passes=dialect is not None and bool(dialect.baked_passes),
         sessions=case.sessions,
     )
-    Pipeline(passes[:position]).run(graph, context)
+    current = run(steps[:position], graph, context)
     if "detour" in case.options:
         target, format = case.options["detour"]
         detour(graph, target, Format.parse(format))
-    current = run_rest(passes[position : position + 1], graph, context)
+    current = run(steps[position : position + 1], current, context)
     output = to_text(current)
     if update_golden:
         path.write_text("\n".join([*case.comments, case.text.strip(), "# output", output]))
     else:
         assert output == case.expected
-    current = run_rest(passes[position + 1 :], graph, context)
+    current = run(steps[position + 1 :], current, context)
     if dialect is not None and (not dialect.is_native or context.block in (0, blocked_channels())):
-        assert current is context.lowered
         verdict = verify_models(model.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(current)), pins=pins)
         assert verdict.status == "passed", f"{dialect.name}: {verdict.reason}"
     sources = [op.inputs[0] for each in graph.regions() for op in each.ops if is_cast(op)]

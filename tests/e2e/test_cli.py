@@ -9,6 +9,7 @@ import pytest
 from command_line import PLANNED, TARGET, Cli, CommandResult, assert_one_line, convolutions, files, relu
 
 import layoutopt
+from layoutopt.explanation import Explanation
 from layoutopt.report.schema import Report
 
 # --- optimize ----------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ def test_dump_ir(cli: Cli, model: str, tmp_path: Path) -> None:
     dumps = sorted(path.name for path in (tmp_path / "dumps").iterdir())
     passes = json.loads(cli("list", "passes", "--json").out)
     steps = [step["name"] for step in (*passes["inference"], *passes["dialects"]["functions"])]
-    assert "lower" in steps
+    assert "equalize-matmul-ranks" in steps
     assert dumps == [f"00-before-{steps[0]}.txt", *(f"{n:02}-after-{step}.txt" for n, step in enumerate(steps, 1))]
 
 
@@ -111,10 +112,10 @@ def test_inspect(cli: Cli, model: str) -> None:
 def test_inspect_what_we_wrote(cli: Cli, model: str, tmp_path: Path) -> None:
     cli("optimize", model, "-o", "out.onnx", *PLANNED, "-q")
     output = cli("inspect", "out.onnx").out
-    for part in ("version", TARGET, "unchanged since it was written", "Conv_NHWC"):
+    for part in ("version", TARGET, "unchanged since it was written"):
         assert part in output
     assert json.loads(cli("inspect", "out.onnx", "--json").out)["stamp"]["target"] == TARGET
-    assert cli("inspect", "out.onnx", *PLANNED).out == output
+    assert "optimised like this before" in cli("inspect", "out.onnx", *PLANNED).out
     changed = onnx.load(tmp_path / "out.onnx")
     changed.graph.node[-1].name = "changed"
     onnx.save(changed, tmp_path / "out.onnx")
@@ -196,7 +197,7 @@ def test_fast_sessions(cli: Cli, tmp_path: Path) -> None:
     refused = cli("optimize", "relu.onnx", "-o", "out.onnx", "-t", TARGET, "--config", "sessions=fast")
     assert refused.code == 2
     assert_one_line(refused.err)
-    assert "the dialect has no fast sessions; give a target whose dialect is onnxruntime" in refused.err
+    assert "leave it out, or give a target whose dialect is onnxruntime" in refused.err
     assert cli("optimize", "relu.onnx", "-o", "out.onnx", "--config", "sessions=slow").code == 2
     assert files(tmp_path).keys() == {"relu.onnx"}
     native = ("-t", "cpu-avx2", "--config", "dialect=onnxruntime", "--json", "report.json")
@@ -220,8 +221,94 @@ def test_a_skeleton_is_filled(cli: Cli, tmp_path: Path) -> None:
     assert all(each.raw_data for each in onnx.load(tmp_path / "m.opt.onnx").graph.initializer)
 
 
-@pytest.mark.parametrize("name", ["gpu", "openvino"])
-def test_a_runtime_is_no_target(cli: Cli, tmp_path: Path, name: str) -> None:
-    onnx.save(convolutions(), tmp_path / "m.onnx")
-    done = cli("m.onnx", "-t", name)
-    assert done.code == 4 and "--runtime any" in done.err
+# --- --json of every command -----------------------------------------------------------------------------
+
+COMMANDS = {
+    "optimize": ("model.onnx", "--no-verify", *PLANNED),
+    "inspect": ("model.onnx", *PLANNED),
+    "verify": ("model.onnx", "model.onnx"),
+    "check": ("model.onnx",),
+    "formats": ("NHWC",),
+    "targets": ("gpu-hopper",),
+    "list ops": ("Conv",),
+    "list runtimes": (),
+    "list passes": (),
+    "list dialects": (),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json(cli: Cli, model: str, command: str) -> None:
+    arguments = (*command.split(), *COMMANDS[command])
+    printed = cli(*arguments, "--json")
+    assert (printed.code, printed.err) == (0, "")
+    record = json.loads(printed.out)
+    assert record["layoutopt_version"]
+    for _ in range(2):
+        written = cli(*arguments, "--json", "record.json")
+        assert written.code == 0 and written.out != printed.out != ""
+        assert json.loads(Path("record.json").read_text()).keys() - record.keys() == {"layoutopt_file"}
+    Path("foreign.json").write_text("[]")
+    refused = cli(*arguments, "--json", "foreign.json")
+    assert refused.code == 8
+    assert_one_line(refused.err)
+    assert cli(*arguments, "--json", "foreign.json", "--force").code == 0
+
+
+def test_json_takes_only_names_in_json_as_its_file(cli: Cli, model: str) -> None:
+    assert json.loads(cli("formats", "--json", "NHWC").out)["name"] == "NHWC"
+    assert json.loads(cli("inspect", "--json", model, *PLANNED).out)["model"] == model
+    assert cli("formats", "NHWC", "--json=record").code == 0
+    assert json.loads(Path("record").read_text())["name"] == "NHWC"
+
+
+def test_quiet(cli: Cli, model: str) -> None:
+    for command in (("verify", model, model), ("check", model), ("optimize", model, "--no-verify", *PLANNED)):
+        done = cli(*command, "--quiet")
+        assert (done.code, done.out, done.err) == (0, "", "")
+
+
+# --- explain ---------------------------------------------------------------------------------------------
+
+ASCEND = ("--target", "ascend-310")
+
+
+def test_explain_names_both_sides_of_each_conversion_and_prices_the_alternatives(cli: Cli, model: str) -> None:
+    found = cli("explain", model, *ASCEND)
+    assert (found.code, found.err) == (0, "")
+    assert "proven optimal" in found.out
+    assert ". y: NCHW16c to NCHW" in found.out
+    lines = [" ".join(line.split()) for line in found.out.splitlines()]
+    assert "from Conv conv1 NCHW16c NCHW NCHW16c" in lines and "to graph output y NCHW NCHW" in lines
+    assert "alternatives" in lines and "remedies" in lines
+
+
+def test_the_record_is_the_explanation(cli: Cli, model: str) -> None:
+    found = Explanation.model_validate_json(cli("explain", model, *ASCEND, "--json").out)
+    assert found.target == "ascend-310" and found.model == model
+    assert found.conversions and all(each.is_priced for each in found.conversions)
+    few = json.loads(cli("explain", model, *ASCEND, "--json", "--limit", "0").out)
+    assert [each["is_priced"] for each in few["conversions"]] == [False] * len(found.conversions)
+    assert "alternatives" not in cli("explain", model, *ASCEND, "--limit", "0").out
+
+
+def test_a_tensor_and_a_node(cli: Cli, model: str) -> None:
+    for name in ("b", "conv0"):
+        found = cli("explain", model, name, *ASCEND)
+        assert found.code == 0
+        assert "alternatives" in found.out and "kernel" in found.out
+        assert json.loads(cli("explain", model, name, *ASCEND, "--json").out)["item"]["name"] == name
+
+
+def test_a_model_without_conversions_takes_one_line(cli: Cli, tmp_path: Path) -> None:
+    onnx.save(relu(), tmp_path / "relu.onnx")
+    lines = cli("explain", "relu.onnx", *ASCEND).out.splitlines()
+    assert [line for line in lines if "conversions" in line] == ["  conversions     0"]
+    assert len(lines) == 3
+
+
+def test_a_model_that_was_optimised_has_no_plan_to_explain(cli: Cli, model: str) -> None:
+    assert cli("optimize", model, "-o", "out.onnx", *ASCEND, "--no-verify").code == 0
+    found = cli("explain", "out.onnx", *ASCEND)
+    assert found.code == 0
+    assert "no plan  it has been optimised like this before" in found.out

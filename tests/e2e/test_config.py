@@ -7,7 +7,8 @@ import onnx
 import pytest
 from command_line import Cli, assert_one_line, convolutions, relu
 
-from layoutopt.cli.config import BudgetTable, ConfigTable, ModelTable, find_config, keys, line_of, load_config
+from layoutopt.cli.config import BudgetTable, ConfigTable, ModelTable, find_config, keys, load_config
+from layoutopt.cost_models.target_files import line_of
 from layoutopt.driver.options import Options, declared, key_of
 
 WHOLE = """\
@@ -35,7 +36,7 @@ def write(path: str, text: str) -> Path:
 
 def test_options_and_budgets_of_a_model(tmp_path: Path) -> None:
     config = load_config(write(f"{tmp_path}/layoutopt.toml", WHOLE))
-    shared = {"target": "cpu", "dim": ["batch=1"]}
+    shared = {"target": "cpu", "dim": [("batch", (1, 1))]}
     assert config.options_for(tmp_path / "other.onnx") == shared
     assert config.budgets_for(tmp_path / "other.onnx") == {"max_transposes": 4, "min_speedup": 1.1}
     assert config.budgets_for(tmp_path / "detector/deep/a.onnx") == {"max_transposes": 0, "min_speedup": 1.1}

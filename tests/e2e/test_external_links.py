@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx.external_data_helper import set_external_data
 from refusals import turned
 
 from layoutopt import optimize
@@ -20,10 +21,8 @@ def model(location: str) -> onnx.ModelProto:
     """A convolution that is rewritten, its filter in a file."""
     proto = turned()
     (tensor,) = proto.graph.initializer
+    set_external_data(tensor, location, 0, SIZE)
     tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", "0"), ("length", str(SIZE))):
-        tensor.external_data.add(key=key, value=value)
     return proto
 
 

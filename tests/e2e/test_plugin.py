@@ -11,6 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from command_line import Cli, assert_one_line
+
+import layoutopt
+from layoutopt.errors import ExtensionError
+from layoutopt.runtime.custom_ops import kernel_libraries, registered_libraries
 
 CHECKOUT = Path(__file__).parents[2]
 PLUGIN = CHECKOUT / "examples/plugin"
@@ -107,7 +112,7 @@ def test_lists_and_optimize(run: Run, model: Path, tmp_path: Path) -> None:
     assert (found["runtime"], found["runs_in"]) == ("acme-firmware", "the firmware of the Acme NPU")
     mirrors = [each for each in found["ops"] if each["kind"] == "acme::Mirror"]
     assert [each["inputs"] for each in mirrors] == [["NCHW8c"]]  # the pass has cancelled two of three
-    assert "Conv" in inspected[0]
+    assert "acme-npu" in inspected[0]
     assert "NCHW8c NCHW8c8n → NCHW8c" in " ".join(inspected[1].split())
 
 
@@ -143,3 +148,53 @@ def test_a_broken_package_is_named(run: Run, model: Path) -> None:
 def test_each_extension_is_small() -> None:
     files = [path for path in (PLUGIN / "acme_npu").iterdir() if path.suffix in (".py", ".toml")]
     assert all(len(path.read_text().splitlines()) <= 40 for path in files)
+
+
+# --- libraries of kernels --------------------------------------------------------------------------------
+
+
+def test_the_library_folds_and_verifies(halved: Path, library: Path) -> None:
+    with pytest.raises(layoutopt.UnverifiedError, match="Halve"):
+        layoutopt.optimize(halved, "gpu-hopper", runtime="compiler")
+    result = layoutopt.optimize(halved, "gpu-hopper", runtime="compiler", custom_ops=[library])
+    assert result.report.verification.status == "passed"
+    assert [op.kind for op in result.report.ops].count("test.kernels::Halve") == 1  # that of the constant is folded
+    assert registered_libraries() == ()
+
+
+def test_every_command_that_makes_sessions(halved: Path, library: Path, tmp_path: Path, cli: Cli) -> None:
+    out, given = tmp_path / "out.onnx", ("--custom-ops", str(library))
+    refused = cli("optimize", str(halved), "-o", str(out), "-t", "gpu-hopper", "--runtime", "compiler")
+    assert refused.code == layoutopt.UnverifiedError.exit_code
+    written = cli("optimize", str(halved), "-o", str(out), "-t", "gpu-hopper", "--runtime", "compiler", *given)
+    assert written.code == 0, written.err
+    assert cli("verify", str(halved), str(out)).code == 9
+    assert cli("verify", str(halved), str(out), *given).code == 0
+    assert cli("check", str(halved)).code == 10
+    assert cli("check", str(halved), *given).code == 0
+    assert cli("inspect", str(halved), "-t", "gpu-hopper", "--runtime", "compiler", *given).code == 0
+    timed = cli("bench", str(out), "--seconds", "0.01", *given)
+    assert timed.code == 0, timed.err
+
+
+@pytest.mark.parametrize(("content", "expected"), [(None, "no such library"), (b"no library", "cannot be loaded")])
+def test_a_library_that_cannot_be_loaded(
+    halved: Path, tmp_path: Path, cli: Cli, content: bytes | None, expected: str
+) -> None:
+    path = tmp_path / "kernels.so"
+    if content is not None:
+        path.write_bytes(content)
+    run = cli("optimize", str(halved), "--dry-run", "--custom-ops", str(path))
+    assert run.code == ExtensionError.exit_code
+    assert_one_line(run.err)
+    assert str(path) in run.err and expected in run.err
+    with pytest.raises(ExtensionError, match=expected):
+        layoutopt.optimize(halved, custom_ops=path)
+
+
+def test_blocks_add_their_libraries(library: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    shutil.copyfile(library, other)
+    with kernel_libraries(library), kernel_libraries([other, library]):
+        assert registered_libraries() == (str(library.resolve()), str(other.resolve()))
+    assert registered_libraries() == ()

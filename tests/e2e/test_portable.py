@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from command_line import Cli
 from parsed_models import parsed
@@ -16,7 +15,7 @@ import layoutopt
 from layoutopt.cost_models.registry import host_target
 from layoutopt.driver import portable
 from layoutopt.runtime.portable import portable_block, portable_model
-from layoutopt.runtime.session import Session
+from layoutopt.runtime.session import Session, inference_session
 from layoutopt.verification.gate import without_native_schemas
 
 pytestmark = has_blocks
@@ -54,10 +53,7 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def loaded(model: onnx.ModelProto, folder: Path) -> list[onnx.NodeProto]:
     """The nodes that onnxruntime runs."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "loaded.onnx")
-    options.log_severity_level = 3
-    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    inference_session(model.SerializeToString(), saved=folder / "loaded.onnx")
     return list(onnx.load(folder / "loaded.onnx").graph.node)
 
 

@@ -72,7 +72,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Entry points of a package that is this file."""
     values = {"my-npu": "_Npu", "ready": "npu", "wrong": "not_a_model"}
     entries = {name: EntryPoint(name, f"{__name__}:{value}", EXTENSIONS.group) for name, value in values.items()}
-    monkeypatch.setattr(EXTENSIONS, "_found", entries)
+    monkeypatch.setattr(EXTENSIONS, "found", entries)
     monkeypatch.setattr(EXTENSIONS, "_loaded", {})
 
 

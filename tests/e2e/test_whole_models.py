@@ -20,7 +20,8 @@ HEADER = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3, "my" : 1]>\n
 CHANNELS = 24
 
 
-CHAIN = "a = Conv @ (x, w) b = Relu(a) c = Conv @ (b, v) y = Sigmoid(c)"
+TAIL = "c = Conv @ (b, v) y = Sigmoid(c)"
+CHAIN = f"a = Conv @ (x, w) b = Relu(a) {TAIL}"
 
 
 def model(body: str = CHAIN, *weights: str, inputs: str = "", outputs: str = "float[1,24,32,32] y") -> onnx.ModelProto:
@@ -34,26 +35,6 @@ def shared_in_two_roles() -> onnx.ModelProto:
     made = model("a = Conv @ (x, w) b = Relu(a) c = Conv @ (b, w) y = Add(c, m) m = ReduceMean <keepdims = 0> (w)", "w")
     made.graph.node.insert(0, made.graph.node.pop())
     return made
-
-
-def everything_is_output() -> onnx.ModelProto:
-    kinds = ", ".join(f"float[1,24,32,32] {name}" for name in "abcy")
-    return model(outputs=f"{kinds}, float[24,24,3,3] w")
-
-
-def two_inputs() -> onnx.ModelProto:
-    outputs = "float[1,24,32,32] y, float[1,24,32,32] t"
-    return model(f"{CHAIN} z2 = Conv @ (z, w) t = Mul(z2, b)", inputs=", float[1,24,32,32] z", outputs=outputs)
-
-
-def sequence() -> onnx.ModelProto:
-    body = "a = Conv @ (x, w) s = SequenceConstruct(a, x) b = ConcatFromSequence <axis = 0> (s) c = Conv @ (b, v)"
-    return model(f"{body} y = Sigmoid(c)", outputs="float[2,24,32,32] y, seq(float[1,24,32,32]) s")
-
-
-def optional() -> onnx.ModelProto:
-    body = "a = Conv @ (x, w) o = Optional(a) b = OptionalGetElement(o) h = OptionalHasElement(o) c = Conv @ (b, v)"
-    return model(f"{body} y = Sigmoid(c)", outputs="float[1,24,32,32] y, bool h")
 
 
 def maps() -> onnx.ModelProto:
@@ -72,11 +53,26 @@ KINDS: dict[str, Callable[[], onnx.ModelProto]] = {
     "shared in two roles": shared_in_two_roles,
     "weight is input": partial(model, CHAIN, "v", inputs=", float[24,24,3,3] w"),
     "weight has default": partial(model, inputs=", float[24,24,3,3] w"),
-    "everything is output": everything_is_output,
+    "everything is output": partial(
+        model, outputs=", ".join(f"float[1,24,32,32] {name}" for name in "abcy") + ", float[24,24,3,3] w"
+    ),
     "input is output": partial(model, outputs="float[1,24,32,32] x, float[1,24,32,32] y"),
-    "two inputs": two_inputs,
-    "sequence": sequence,
-    "optional": optional,
+    "two inputs": partial(
+        model,
+        f"{CHAIN} z2 = Conv @ (z, w) t = Mul(z2, b)",
+        inputs=", float[1,24,32,32] z",
+        outputs="float[1,24,32,32] y, float[1,24,32,32] t",
+    ),
+    "sequence": partial(
+        model,
+        f"a = Conv @ (x, w) s = SequenceConstruct(a, x) b = ConcatFromSequence <axis = 0> (s) {TAIL}",
+        outputs="float[2,24,32,32] y, seq(float[1,24,32,32]) s",
+    ),
+    "optional": partial(
+        model,
+        f"a = Conv @ (x, w) o = Optional(a) b = OptionalGetElement(o) h = OptionalHasElement(o) {TAIL}",
+        outputs="float[1,24,32,32] y, bool h",
+    ),
     "maps": maps,
 }
 

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import numpy as np
 import onnx
 import typer
-from onnx import TensorProto
+from onnx.external_data_helper import set_external_data
 
 from layoutopt import cli, onnx_io
 from layoutopt.cli.exit_codes import INTERNAL, exit_codes
@@ -242,10 +242,8 @@ def _put_outside(choices: Choices, model: onnx.ModelProto) -> None:
     for tensor in model.graph.initializer:
         size = len(tensor.raw_data)
         if 0 < size <= 10_000 and chance(choices, 40):
+            set_external_data(tensor, "weights", 0, size)
             tensor.ClearField("raw_data")
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", "weights"), ("offset", "0"), ("length", str(size))):
-                tensor.external_data.add(key=key, value=value)
 
 
 def keep(seed: int, outcome: Verdict, folder: Path) -> None:

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir
 
 import layoutopt
-from layoutopt.driver.arguments import Model
+from layoutopt.driver.job import Model
 from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError, PinError
 from layoutopt.files import MARK

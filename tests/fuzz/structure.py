@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto
+from onnx.external_data_helper import set_external_data
 
 import layoutopt
 from layoutopt.errors import LayoutoptError
@@ -246,12 +247,9 @@ def _externalise(choices: Choices, model: onnx.ModelProto) -> bytes:
     for tensor in model.graph.initializer:
         size = len(tensor.raw_data)
         if size and tensor.data_type != TensorProto.STRING and chance(choices, 60):
-            entries = (("location", "weights"), ("offset", str(len(content))), ("length", str(size)))
+            set_external_data(tensor, "weights", len(content), size)
             content += tensor.raw_data
             tensor.ClearField("raw_data")
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in entries:
-                tensor.external_data.add(key=key, value=value)
     return content
 
 

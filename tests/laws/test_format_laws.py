@@ -5,6 +5,7 @@ import math
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 
@@ -24,10 +25,13 @@ from layoutopt.formats import (
     Layout,
     Part,
     Reshape,
+    Shape,
     Transpose,
     as_shape,
     entries,
+    fractal_nz,
     is_unknown,
+    lookup,
     pack,
     parse_extent,
     propagate_reshape,
@@ -103,12 +107,6 @@ def check_conversion(source: Format, target: Format, shape: tuple[int, ...]) -> 
     assert sum(not isinstance(step, Reshape) for step in steps) <= 5
 
 
-def check_keys(one: Format, other: Format, shape: tuple[int, ...]) -> None:
-    """Assert that two formats have the same key for a shape exactly if they have the same bytes."""
-    same = np.array_equal(pack(numbered(shape), one).ravel(), pack(numbered(shape), other).ravel())
-    assert (one.key(shape) == other.key(shape)) == same, f"the keys of {one} and {other} contradict their bytes"
-
-
 @st.composite
 def formats(draw: Callable, rank: int | None = None, blocks: int = 3) -> Format:
     rank = draw(st.integers(0, 4)) if rank is None else rank
@@ -170,7 +168,9 @@ def test_offsets_are_inverted(case: tuple[Format, tuple[int, ...]]) -> None:
 def test_keys_are_equal_exactly_if_the_bytes_are(data: st.DataObject) -> None:
     rank = data.draw(st.integers(1, 3))
     shape = data.draw(st.tuples(*[st.sampled_from((0, 1, 1, 2, 3, 4, 8))] * rank))
-    check_keys(data.draw(formats(rank, 2)), data.draw(formats(rank, 2)), shape)
+    one, other = data.draw(formats(rank, 2)), data.draw(formats(rank, 2))
+    same = np.array_equal(pack(numbered(shape), one).ravel(), pack(numbered(shape), other).ravel())
+    assert (one.key(shape) == other.key(shape)) == same, f"the keys of {one} and {other} contradict their bytes"
 
 
 def test_keys_of_small_formats_are_exact() -> None:
@@ -233,12 +233,6 @@ def conversions(draw: Callable) -> tuple[Conversion, tuple[int, ...]]:
     return Conversion(src, draw(formats(src.rank))), draw(shapes(src.rank))
 
 
-def dirty(conversion: Conversion, shape: tuple[int, ...]) -> np.ndarray:
-    """The source's memory of a numbered tensor, with arbitrary padding."""
-    physical = pack(numbered(shape), conversion.src)
-    return np.where(physical == 0, -1, physical)
-
-
 @given(conversions())
 def test_steps_do_what_packing_again_does(case: tuple[Conversion, tuple[int, ...]]) -> None:
     conversion, shape = case
@@ -250,7 +244,8 @@ def test_new_padding_is_zero_whatever_the_old_padding_held(case: tuple[Conversio
     conversion, shape = case
     assume(not conversion.is_identity(shape))
     src, dst = conversion.src.padded_shape(shape), static_shape(conversion.dst.padded_shape(shape))
-    result = conversion.apply(dirty(conversion, shape), shape)
+    clean = pack(numbered(shape), conversion.src)
+    result = conversion.apply(np.where(clean == 0, -1, clean), shape)
     assert np.array_equal(unpack(result, conversion.dst, shape), numbered(shape))
     whole = unpack(result, conversion.dst, dst)
     for axis, dim in enumerate(shape):
@@ -290,12 +285,8 @@ def test_steps_for_symbolic_extents_hold_for_every_value(
     array = pack(numbered(shape), conversion.src)
     for step in conversion.steps(symbolic):
         after = tuple(dim if isinstance(dim, int) else values[dim] for dim in step.after)
-        array = run(type(step)(**{**fields(step), "after": after}), array)
+        array = run(replace(step, after=after), array)
     assert np.array_equal(array, pack(numbered(shape), conversion.dst))
-
-
-def fields(step: object) -> dict[str, object]:
-    return {name: getattr(step, name) for name in step.__dataclass_fields__}
 
 
 PARSE = Format.parse
@@ -405,7 +396,9 @@ def test_every_name_is_of_a_kind() -> None:
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: f"{entry.system}-{entry.name}")
-def test_offsets(entry: Entry) -> None:
+def test_offsets_of_named_formats(entry: Entry) -> None:
+    assert lookup(entry.name, "int8") == lookup(entry.name, "int8", entry.axes) == entry.format("int8")
+    assert entry.system in entry.source
     for dtype, shape in product(BLOCK_DTYPES if "{C0}" in entry.notation else BLOCK_DTYPES[:1], SHAPES[kind(entry)]):
         format = entry.format(dtype)
         layout = Layout(format, shape)
@@ -567,3 +560,112 @@ def test_names_of_any_kind_are_names() -> None:
 def test_what_is_no_extent_is_refused(text: str) -> None:
     with pytest.raises(FormatError):
         parse_extent(text)
+
+
+# --- names, known conversions and reshapes, and error messages -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "spelling"),
+    [
+        ("Channels_Last", "NHWC"),
+        ("aBcd16b", "NCHW16c"),
+        ("OIhw4i16o4i", "OIHW4i16o4i"),
+        ("gOIhw16i16o", "GOIHW16i16o"),
+        ("TensorNCxHWx<16>", "NCHW16c"),
+        ("NZ", "NM16m32n"),
+        ("nZ", "MN16n32m"),
+    ],
+)
+def test_names_of_many_systems(name: str, spelling: str) -> None:
+    assert lookup(name, "int8") == PARSE(spelling)
+
+
+@pytest.mark.parametrize(
+    ("text", "axes", "parts"),
+    [("NHWC", None, (0, 2, 3, 1)), ("L", None, (0,)), ("BSD", "BSD", (0, 1, 2)), ("scalar", None, ())],
+)
+def test_letters_are_only_for_people(text: str, axes: str | None, parts: tuple[int, ...]) -> None:
+    assert PARSE(text, axes) == Format.plain(parts)
+
+
+def kinds(src: str, dst: str, shape: Shape) -> str:
+    conversion = Conversion(PARSE(src), PARSE(dst))
+    return " ".join(type(step).__name__ for step in conversion.steps(shape))
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "shape", "expected"),
+    [
+        ("NCHW", "NHWC", (2, 3, 1, 1), "Reshape"),
+        ("NCHW", "NCHW16c", (2, 32, 4, 5), "Reshape Transpose"),
+        ("NCHW", "NCHW16c", ("N", 17, "H", "W"), "Pad Reshape Transpose"),
+        ("NCHW16c", "NCHW", (2, 32, 4, 5), "Transpose Reshape"),
+        ("NCHW16c", "NHWC", ("N", 17, "H", "W"), "Transpose Reshape Slice"),
+        ("NCHW16c", "NCHW8c", (2, 32, 4, 5), "Reshape Transpose Reshape"),
+        ("NCHW8c", "NCHW16c", (2, 8, 4, 5), "Reshape Pad Reshape"),
+        ("NCHW16c", "NHCW16c", ("N", 17, "H", "W"), "Transpose"),
+        ("NCHW12c", "NCHW16c", (2, 48, 4, 5), "Transpose Reshape Transpose"),
+        ("NCHW16c", "NCHW8c", (2, 17, 4, 5), "Transpose Reshape Slice Pad Reshape Transpose"),
+    ],
+)
+def test_chains_are_short(src: str, dst: str, shape: tuple[int | str, ...], expected: str) -> None:
+    assert kinds(src, dst, as_shape(shape)) == expected
+
+
+@pytest.mark.parametrize(
+    ("fmt", "before", "after", "expected"),
+    [
+        ("NCHW16c", (2, 64, 5, 5), (2, 4, 16, 5, 5), "ABDEC"),  # channel shuffle: split into groups
+        ("NHWC", ("N", 64, "H", "W"), ("N", 64, "H*W"), "NWC"),
+        ("NHWC", ("N", 64, 1, 1), ("N", 64), "MN"),
+        ("NHWC", ("N", 64, 7, 7), ("N", 3136), "M49nN"),  # the minor digit first
+        ("NHWC", ("N", 64, "H", "W"), ("N", "K"), None),  # whose extent has to be known
+        ("NCHW16c", ("N", 17, 8, 4), ("N", 17, 32), "NCW16c"),  # padding elements move with their axis
+        ("NCHW16c", (1, 17, 8, 4), (1, 17 * 32), None),  # and cannot be merged into another
+        ("ACBD", ("B", 12, "S", 64), ("B", 768, "S"), None),  # rows of heads, cut across a symbolic axis
+        ("NWC", ("B", "S", 768), ("B", "S", 12, 64), "ACDB"),
+        ("NM", (6, 5), ("one", 6, 5), "NWC"),  # a symbol that can only be 1
+        ("ADECB", (2, 4, 16, 5, 5), (2, 64, 5, 5), "NHW16cC"),  # channel shuffle: groups innermost
+        ("CBAD", (2, 3, 5, 7), (30, 7), "5_1m3_5mMN"),  # all digits the other way round
+        ("NWC", (4, 6, 5), (8, 5, 3), None),  # 6 and 5 against 5 and 3: no common cuts
+        ("CHWN", (5, "N", 1, 4), (5, "N", 1), None),  # a Reshape at no size
+    ],
+)
+def test_carried_formats(
+    fmt: str, before: tuple[int | str, ...], after: tuple[int | str, ...], expected: str | None
+) -> None:
+    carried = propagate_reshape(PARSE(fmt), as_shape(before), as_shape(after))
+    assert carried == (PARSE(expected) if expected else None)
+
+
+def refusals() -> dict[str, object]:
+    nchw16c, matrix = PARSE("NCHW16c"), Format.canonical(2)
+    return {
+        "unknown letters": lambda: PARSE("NCXW"),
+        "no grammar": lambda: PARSE("N-C"),
+        "axis missing": lambda: PARSE("NHW", "NCHW"),
+        "blocks that overlap": lambda: Format((Part(0), Part(0, 4, 2), Part(0, 4))),
+        "block of no axis": lambda: Format((Part(0), Part(1, 4))),
+        "wrong rank": lambda: nchw16c.physical_shape((1, 2, 3)),
+        "symbolic block": lambda: nchw16c.physical_shape(as_shape((1, "C", 3, 3))),
+        "no permutation": lambda: matrix.propagate_transpose((0, 0)),
+        "unknown name": lambda: lookup("NCHWC5"),
+        "no dtype": lambda: lookup("NC1HWC0"),
+        "no matrix": lambda: fractal_nz(1),
+        "wrong memory": lambda: Conversion(matrix, PARSE("NM")).apply(np.zeros((3, 2)), (2, 3)),
+        "elements lost": lambda: propagate_reshape(matrix, (2, 3), (7,)),
+        "outside": lambda: Layout(matrix, (2, 3)).offset(2, 0),
+    }
+
+
+@pytest.mark.parametrize("case", refusals())
+def test_errors_are_one_line(case: str) -> None:
+    with pytest.raises(FormatError) as refusal:
+        refusals()[case]()
+    assert "\n" not in str(refusal.value) and len(str(refusal.value)) < 160
+
+
+def test_a_near_miss_is_named() -> None:
+    with pytest.raises(FormatError, match=r"did you mean FRACTAL_NZ\?"):
+        lookup("FRACTL_NZ")

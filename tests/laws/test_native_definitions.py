@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st

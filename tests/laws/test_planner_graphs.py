@@ -1,22 +1,25 @@
-"""Laws of planning on graphs: the plan is the cheapest combination of candidates, and the built graph has its price.
+"""Laws of planning on graphs, with and without bodies: the plan is the cheapest, and the built graph has its price.
 
 The graphs are small and random: convolutions, broadcasting, concatenation, reductions, matrix products, view ops, values that
 are shared or graph outputs, channel counts that require padding. So are the prices.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
+import control_flow_models
 import numpy as np
+import onnx_ir
 import pytest
 from tiers import tiered
 
-from layoutopt import onnx_io
+from layoutopt import inference, onnx_io
 from layoutopt.cost import CostModel, Prices
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects import DIALECTS
+from layoutopt.dialects import DIALECTS, Dialect
 from layoutopt.errors import PinError
 from layoutopt.formats import Format, pack, unpack
 from layoutopt.ir import DType, Graph, Op, Signature, Slot, Storage, TensorType, Value
@@ -30,6 +33,7 @@ from layoutopt.planner import CandidateMemo, Plan, PlanRequest, RegionTree, make
 from layoutopt.planner.propagation import enforce_pins
 from layoutopt.runtime.session import Session
 from layoutopt.testing.rules import lower
+from layoutopt.verification import verify_models
 
 BLOCKS = 10
 GRAPHS_PER_BLOCK = 110
@@ -332,11 +336,11 @@ def mode_of(seed: int) -> Mode:
     return "training" if seed % 5 == 0 else "inference"
 
 
-def passes_of(mode: Mode) -> Pipeline:
-    """The passes from planning on, without the simplifications before it, so that the planned graph is the priced one."""
+def passes_of(mode: Mode, *, whole: bool = False) -> Pipeline:
+    """The passes from planning on, so that the planned graph is the priced one; or also the simplifications before it."""
     passes = (TRAINING_PIPELINE if mode == "training" else DEFAULT_PIPELINE).passes
     first = next(place for place, step in enumerate(passes) if isinstance(step, AssignFormats))
-    return Pipeline(passes[first:])
+    return Pipeline(passes if whole else passes[first:])
 
 
 @pytest.mark.parametrize("block", tiered(range(BLOCKS), 1))
@@ -433,3 +437,78 @@ def test_candidates_that_were_collected_at_other_prices_give_the_same_plan() -> 
             different += expected.signatures != plan.signatures
     assert reused > 10
     assert different > 5
+
+
+# --- across boundaries of bodies -------------------------------------------------------------------------
+
+NAMES = tuple(control_flow_models.MODELS)
+MOST_OF_BODIES = 2_000
+
+
+def costs(seed: int) -> RandomCosts:
+    """Random prices and preferred formats for all ops."""
+    return RandomCosts(seed, kinds=(), fewest=0)
+
+
+def lifted(name: str) -> Graph:
+    return inference.lift(onnx_ir.serde.deserialize_model(control_flow_models.load(name)))
+
+
+def run_passes(graph: Graph, seed: int, mode: Mode, *, whole: bool) -> PassContext:
+    context = PassContext(costs(seed), mode)
+    passes_of(mode, whole=whole).run(graph, context)
+    return context
+
+
+def faults(name: str, seeds: Sequence[int], dialects: Sequence[Dialect]) -> Iterator[str]:
+    """The faults of a model under random prices."""
+    model = control_flow_models.load(name)
+    for seed in seeds:
+        graph = lifted(name)
+        run_passes(graph, seed, mode_of(seed), whole=True)
+        for dialect in dialects:
+            if dialect.block(graph) not in (0, HOST_BLOCK):
+                continue
+            emitted = onnx_io.emit(lower(graph, dialect.name))
+            onnx_io.check(emitted)
+            verdict = verify_models(model.SerializeToString(), onnx_io.to_bytes(emitted))
+            if verdict.status != "passed":
+                yield f"{name}, seed {seed}, {dialect.name}: {verdict.reason}"
+
+
+@pytest.mark.parametrize(("seeds", "name"), [*product([None], NAMES), *tiered(product([60], NAMES), 0)])
+def test_any_formats_may_cross(seeds: int | None, name: str) -> None:
+    """In the quick tier every model in one of the dialects, each dialect with several models."""
+    number, dialects = NAMES.index(name), [*DIALECTS.values()]
+    if seeds is None:
+        assert not list(faults(name, [number], [dialects[number % len(dialects)]]))
+    else:
+        assert not list(faults(name, range(seeds), dialects))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_passes_build_what_was_priced(name: str) -> None:
+    graph, seed = lifted(name), 1 + NAMES.index(name)
+    context = run_passes(graph, seed, "inference", whole=False)
+    assert context.plan is not None
+    assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
+
+
+@pytest.mark.parametrize(("least", "name"), [*product([1], NAMES), *tiered(product([9], NAMES), 0)])
+def test_a_plan_is_the_cheapest(least: int, name: str) -> None:
+    """The plan has the lowest price of all combinations of candidates, computed by definition."""
+    proven = 0
+    for seed in range(1, 30):
+        graph, model = lifted(name), costs(seed)
+        tree = RegionTree(graph)
+        candidates = candidates_of(tree, model, {}, MOST_OF_BODIES)
+        if candidates is None or all(len(each) == 1 for each in candidates.values()):
+            continue
+        best = cheapest(tree, model, candidates, {})
+        plan = make_plan(PlanRequest(graph, model))
+        assert plan.seconds == pytest.approx(best, rel=1e-6), seed
+        assert plan.lower_bound == pytest.approx(best, rel=1e-6), seed
+        proven += 1
+        if proven == least:
+            return
+    assert proven or name == "nested"  # which has more combinations

@@ -11,14 +11,23 @@ many of both is done in minutes: of DequantizeLinear there are 215,000 pairs. Th
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
+import numpy as np
+import onnx
 import pytest
-from test_rules_handmade import session
-from test_rules_samples import Draft, drafts, versions
+from onnx import helper, numpy_helper
+from test_rules_handmade import Sample, random, session
+from test_rules_samples import Draft, drafts, versions, written
+from tiers import tiered
 
-from layoutopt.ops import rules
-from layoutopt.testing.rules import faults_of, prepare_sample
+import layoutopt
+from layoutopt.cost_models.registry import host_target
+from layoutopt.ir.types import Op, Padding, Signature
+from layoutopt.ops import has_padding, is_canonical, rule_of, rules
+from layoutopt.ops.base import padded_axes_of
+from layoutopt.testing.rules import faults_of, legal_signatures, lifted, prepare_sample
 
 T = TypeVar("T")
 
@@ -108,3 +117,112 @@ def _expect_one(kind: str, proven: Mapping[int, int]) -> None:
     assert not missing or rules()[kind].formats == "canonical", (
         f"no signature but the canonical one is proven at opset {missing}"
     )
+
+
+# --- padding ---------------------------------------------------------------------------------------------
+
+_OBSERVED = 4
+
+
+@pytest.mark.parametrize("kind", rules())
+def test_padding_of_results(kind: str) -> None:
+    transfer = rules()[kind].padding
+    for state, results in observed(kind, _OBSERVED).items():
+        others = results - {transfer[state]}
+        assert not others or transfer.text, f"{state} padding becomes {others}, and not {transfer[state]}"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", rules())
+def test_the_declared_padding_is_seen(kind: str) -> None:
+    transfer = rules()[kind].padding
+    for state, results in observed(kind, None).items():
+        assert not results or transfer[state] in results, (
+            f"{state} padding becomes {results}, and never {transfer[state]}"
+        )
+
+
+def observed(kind: str, count: int | None) -> dict[Padding, set[Padding | None]]:
+    """The padding states of results if all inputs have one state; None if the rule refuses it."""
+    found: dict[Padding, set[Padding | None]] = {state: set() for state in Padding}
+    made = (draft.make() for draft in drafts(kind, is_thorough=count is None) if not draft.is_moved)
+    for sample in islice((each for each in made if each is not None), count):
+        graph = lifted(sample.model)
+        (op,) = graph.ops
+        if rule_of(op) is not None:
+            for signature in legal_signatures(op, is_thorough=False):
+                if not is_canonical(signature):
+                    _observe(op, signature, found)
+    return found
+
+
+def _observe(op: Op, signature: Signature, found: dict[Padding, set[Padding | None]]) -> None:
+    rule = rule_of(op)
+    assert rule is not None
+    inputs = list(zip(op.inputs, signature.inputs, strict=True))
+    padded = [value is not None and not value.is_constant and has_padding(value, storage) for value, storage in inputs]
+    results = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
+    axes = {padded_axes_of(value, storage) for value, storage in (*inputs, (op.outputs[0], signature.outputs[0]))}
+    if rule.is_broadcasting and (not all(padded) or len(axes) > 1):
+        return
+    for state in Padding if any(padded) else [Padding.ZERO] if any(results) else []:
+        states = rule.transfer_padding(op, signature, tuple(state if has else Padding.ZERO for has in padded))
+        if states is None:
+            found[state].add(None)
+        elif any(results):
+            left = (*states, *(Padding.ANY,) * (len(op.outputs) - len(states)))
+            found[state].add(max(each for each, has in zip(left, results, strict=True) if has))
+
+
+# --- between convolutions --------------------------------------------------------------------------------
+
+KINDS = (
+    *("MaxPool", "AveragePool", "LpPool", "Upsample", "Resize", "Conv", "ConvTranspose", "BatchNormalization", "LRN"),
+    *("Pad", "PRelu", "Clip", "Dropout", "Concat", "Split", "Slice", "Sum", "Max", "Softmax", "ReduceMean", "Gather"),
+    "com.microsoft::FusedConv",
+)
+TARGETS = ("gpu-hopper", "ascend-910b", "cpu" if str(host_target()).startswith("cpu-avx") else "cpu-neon")
+_CHANNELS = 8
+
+
+def sandwiched(sample: Sample) -> onnx.ModelProto | None:
+    """A convolution, the node on its result, and a convolution of the node's result; None if these tensors are no images."""
+    (node,), (feed,) = sample.model.graph.node, sample.feeds
+    x = feed[node.input[0]]
+    if x.ndim != 4 or x.dtype != np.float32 or x.shape[1] < 4 or x.size == 0:
+        return None
+    model = onnx.ModelProto()
+    model.CopyFrom(sample.model)
+    graph = model.graph
+    weights = {"before": random((x.shape[1], _CHANNELS, 3, 3), f"{sample} before") / 8}
+    nodes = [helper.make_node("Conv", ["image", "before"], [node.input[0]], pads=[1, 1, 1, 1]), *graph.node]
+    result = graph.output[0]
+    shape = [dim.dim_value for dim in result.type.tensor_type.shape.dim]
+    if len(shape) == 4 and all(shape) and result.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+        weights["after"] = random((_CHANNELS, shape[1], 1, 1), f"{sample} after") / 8
+        nodes.append(helper.make_node("Conv", [result.name, "after"], ["image_after"]))
+        graph.output.add().CopyFrom(helper.make_tensor_value_info("image_after", 1, [shape[0], _CHANNELS, *shape[2:]]))
+        del graph.output[0]
+    weights |= {name: array for name, array in feed.items() if name != node.input[0]}
+    graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    image = helper.make_tensor_value_info("image", 1, [x.shape[0], _CHANNELS, *x.shape[2:]])
+    del graph.input[:], graph.node[:]
+    graph.input.append(image)
+    graph.node.extend(nodes)
+    return model
+
+
+@pytest.mark.parametrize("count", tiered([2, None], 1))
+@pytest.mark.parametrize("kind", KINDS)
+def test_between_convolutions(kind: str, count: int | None) -> None:
+    """Here a target chooses the signatures, and the dialect of onnxruntime's blocked kernels is tested, too."""
+    every = sorted(written(kind), key=lambda sample: zlib.crc32(sample.name.encode()))
+    models = [(sample, model) for sample in every if (model := sandwiched(sample)) is not None]
+    assert models
+    for number, (sample, model) in enumerate(models[:count]):
+        targets = TARGETS if count is None else (TARGETS[number % len(TARGETS)],)
+        for target in targets:
+            result = layoutopt.optimize(model, target)
+            assert result.report.verification.status == "passed", (
+                f"{sample} for {target}: {result.report.verification.reason}"
+            )

@@ -21,8 +21,7 @@ from test_rules_handmade import Sample, handmade
 from layoutopt.ops import rules
 from layoutopt.ops.base import OLDEST_OPSET
 
-for _part in ("sequences", "fused", "old", "quantised"):
-    importlib.import_module(f"test_rules_handmade_{_part}")  # registers its families of samples
+importlib.import_module("test_rules_handmade_forms")  # registers its families of samples
 
 _SLOW = ("MaxPool", "AveragePool", "LpPool")  # whose node tests compute for seconds when they are imported
 _NEWEST = min(onnx.defs.onnx_opset_version(), 25)  # what every supported onnxruntime loads

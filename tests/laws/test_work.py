@@ -14,7 +14,7 @@ from tiers import covering
 
 from layoutopt.cost import CostModel, MultiTargetCostModel
 from layoutopt.cost_models import load_target
-from layoutopt.dialects import DIALECTS, Lower
+from layoutopt.dialects import DIALECTS
 from layoutopt.formats import Format
 from layoutopt.inference import lift
 from layoutopt.ir import Graph, Op, Use, Value, constants
@@ -183,9 +183,10 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
         patch.setattr(Graph, "set_inputs", replaced)
         patch.setattr(constants, "stored", measured)
         patch.setattr(nx, "lexicographical_topological_sort", ordered)
-        Pipeline((*DEFAULT_PIPELINE.passes, Lower(dialect), *dialect.passes)).run(graph, context)
-        assert context.lowered is not None
-        emit(context.lowered)
+        DEFAULT_PIPELINE.run(graph, context)
+        context.block, lowered = dialect.block(graph), dialect.lower(graph)
+        Pipeline(dialect.passes).run(lowered, context)
+        emit(lowered)
     return done
 
 

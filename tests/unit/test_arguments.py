@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
 import onnx_ir
 import pytest
 from parsed_models import text_model

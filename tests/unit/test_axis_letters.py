@@ -3,7 +3,6 @@
 import json
 
 import onnx
-import onnx.parser
 import pytest
 import zoo
 from parsed_models import text_model

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layoutopt.batch import Failure, clusters, open_cluster, run
-from layoutopt.batch.keys import is_timed
-from layoutopt.batch.run import default_jobs, estimated_bytes
+from layoutopt.batch.run import default_jobs, estimated_bytes, is_timed
 from layoutopt.errors import ArgumentError, LayoutoptError
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import onnx
-import onnx.parser
-import onnxruntime
 import pytest
 from parsed_models import text_model
 
@@ -15,6 +13,7 @@ from layoutopt.dialects.onnxruntime.default_blocks import block_of
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.baseline import default_signatures
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.session import inference_session
 
 BLOCK = blocked_channels() or 0
 NCHWC = "com.microsoft.nchwc"
@@ -100,10 +99,6 @@ CASES = ALONE | POOLING | BEHIND | COMPUTED | INDICES
 @pytest.mark.parametrize("text", CASES.values(), ids=CASES)
 def test_the_same_ops_are_blocked_as_in_onnxruntime(text: str, tmp_path: Path) -> None:
     model = text_model(f'<ir_version: 9, opset_import: ["" : 17]> {text}')
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.optimized_model_filepath = str(tmp_path / "executed.onnx")
-    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    onnx.save(model, tmp_path / "model.onnx")
-    graph = inference.lift(onnx_io.read(tmp_path / "model.onnx"))
+    inference_session(model.SerializeToString(), saved=tmp_path / "executed.onnx")
+    graph = inference.lift(onnx_io.from_message(model))
     assert predicted(graph) == executed(onnx.load(tmp_path / "executed.onnx").graph.node)

@@ -1,17 +1,16 @@
 """The documentation and the files for CI: links, commands, programs, generated parts and shell steps; the site builds."""
 
 import doctest
-import importlib.util
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import onnx
@@ -127,18 +126,13 @@ def test_programs_run(program: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def script(name: str = "figures/draw.py") -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(name).stem, DOCS / name)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+DRAWN = runpy.run_path(str(DOCS / "figures" / "draw.py"))
 
 
-@pytest.mark.parametrize("name", script().FIGURES)
+@pytest.mark.parametrize("name", DRAWN["FIGURES"])
 def test_figures_are_up_to_date(name: str) -> None:
     """If not: python docs/figures/draw.py."""
-    assert (DOCS / "figures" / f"{name}.svg").read_text() == script().svg(name)
+    assert (DOCS / "figures" / f"{name}.svg").read_text() == DRAWN["svg"](name)
     assert f"figures/{name}.svg" in (DOCS / "formats.md").read_text()
 
 

@@ -12,7 +12,7 @@ import pytest
 from test_graphs import RELUS, DropRepeats
 
 from layoutopt import dialects, testing
-from layoutopt.driver.job import lowering_passes
+from layoutopt.driver.job import lowered_passes
 from layoutopt.errors import ExtensionError, LayoutoptError, VerificationError
 from layoutopt.extend import Graph, OneAxis, Op, Pass, PassContext, format_system, register
 from layoutopt.formats import catalog
@@ -74,7 +74,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def install(monkeypatch: pytest.MonkeyPatch, group: EntryPoints, **values: str) -> None:
     """Let this file declare entry points of a package; returns its objects by name."""
     found = {name: EntryPoint(name, f"{__name__}:{value}", group.group) for name, value in values.items()}
-    monkeypatch.setattr(group, "_found", found)
+    monkeypatch.setattr(group, "found", found)
     monkeypatch.setattr(group, "_loaded", {})
     catalog._extension_entries.cache_clear()
 
@@ -90,7 +90,7 @@ def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     """They run in the dialects that have the pass that they name."""
     install(monkeypatch, PASSES, behind="Behind")
     assert "behind" not in [each.name for each in default_pipeline("inference").passes]
-    names = {name: [each.name for each in lowering_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
+    names = {name: [each.name for each in lowered_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
     assert names["onnxruntime"][names["onnxruntime"].index("winograd") + 1] == "behind"
     assert all("behind" not in names[name] for name in ("functions", "ascend", "ops"))
 
@@ -102,7 +102,7 @@ def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
         (base.EXTENSIONS, "Second", "two layout rules for Softmax"),
         (PASSES, "NUMBER", "is no Pass but a int"),
         (PASSES, "Nowhere", "has no single position in the pipeline"),
-        (dialects.EXTENSIONS, "wrong_spelling", "cannot be loaded: AssertionError"),
+        (dialects.DIALECTS, "wrong_spelling", "cannot be loaded: AssertionError"),
         (catalog.EXTENSIONS, "BROKEN_FORMATS", "NC?W"),
     ],
 )
@@ -111,7 +111,7 @@ def test_an_error_is_one_line_with_the_package(
 ) -> None:
     install(monkeypatch, group, mine=value)
     with pytest.raises(ExtensionError) as caught:
-        group.load_all()
+        dict(group)
     line = str(caught.value)
     assert expected in line and "\n" not in line
     assert f"package {__name__}: entry point mine = {__name__}:{value} of {group.group}" in line
@@ -122,7 +122,7 @@ def test_two_packages_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [EntryPoint("one", f"{package}:Step", "some.group") for package in ("first", "second")]
     monkeypatch.setattr("layoutopt.registry.entry_points", lambda group: found)
     with pytest.raises(ExtensionError, match=r"package second.* has the same name as that of first"):
-        group.load_all()
+        dict(group)
 
 
 def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-import onnx.parser
 import onnx_ir
 import pytest
 
 import layoutopt
 from layoutopt import inference
 from layoutopt.cost_models import load_target
-from layoutopt.dialects import DIALECTS, Lower
-from layoutopt.driver.job import with_lowering
+from layoutopt.dialects import DIALECTS
 from layoutopt.errors import InvariantError, PinError
 from layoutopt.formats import Format
 from layoutopt.ir import INVARIANTS, DType, Graph, Op, Padding, Signature, Storage, TensorType, Value, violations
@@ -99,24 +97,13 @@ def small_graph() -> Graph:
     return graph
 
 
-def of_op(stage: Stage = "plain", **fields: object) -> Callable[[Graph], None]:
-    """A crime that sets attributes of the first op."""
-
-    def crime(graph: Graph) -> None:
-        graph.stage = stage
-        for name, value in fields.items():
-            setattr(graph.ops[0], name, value)
-
-    return crime
-
-
-def of_value(name: str, stage: Stage = "plain", **fields: object) -> Callable[[Graph], None]:
-    """A crime that sets attributes of a value."""
+def setting(name: str = "", stage: Stage = "plain", **fields: object) -> Callable[[Graph], None]:
+    """A crime that sets attributes of a value, or without its name of the first op."""
 
     def crime(graph: Graph) -> None:
         graph.stage = stage
         for field, value in fields.items():
-            setattr(graph.value(name), field, value)
+            setattr(graph.value(name) if name else graph.ops[0], field, value)
 
     return crime
 
@@ -212,35 +199,35 @@ CRIMES: list[tuple[Callable[[Graph], None], str]] = [
     (swap_an_operand_behind_the_graphs_back, "edges are the operands of ops"),
     (swap_an_output_behind_the_graphs_back, "edges are the operands of ops"),
     (tie_a_knot, "the graph has no cycle"),
-    (of_value("a", data=ZEROS), "every value has one source"),
+    (setting("a", data=ZEROS), "every value has one source"),
     (read_what_nobody_computes, "every value has one source"),
     (return_a_stranger, "graph inputs and outputs are in the graph"),
     (read_an_outer_value_behind_the_graphs_back, "bodies are closed"),
-    (of_op(bodies={"body": Graph()}), "bodies are closed"),
-    (of_op(captured=1), "bodies are closed"),
-    (of_value("a", storage=Storage(Format.parse("MN"))), "storages fit their tensors"),
+    (setting(bodies={"body": Graph()}), "bodies are closed"),
+    (setting(captured=1), "bodies are closed"),
+    (setting("a", storage=Storage(Format.parse("MN"))), "storages fit their tensors"),
     (
-        of_value("a", type=TensorType(DType.FLOAT32, (1, "C", 4, 4)), storage=Storage(BLOCKED)),
+        setting("a", type=TensorType(DType.FLOAT32, (1, "C", 4, 4)), storage=Storage(BLOCKED)),
         "storages fit their tensors",
     ),
-    (of_value("a", storage=None), "storages fit their tensors"),
-    (of_value("a", storage=Storage(NHWC, Padding.ANY)), "tensors without padding have state zero"),
+    (setting("a", storage=None), "storages fit their tensors"),
+    (setting("a", storage=Storage(NHWC, Padding.ANY)), "tensors without padding have state zero"),
     (plan_one_op("cast"), "operands have the storages of the signature"),
     (require_another_output, "outputs have the required storages"),
     (change_the_storage_of_a_body, "boundaries of bodies are canonical"),
     (forget_a_cast, "operands have the storages of the signature"),
     (feed_garbage_padding, "operands have the storages of the signature"),
-    (of_value("a", "lowered", storage=Storage(NHWC)), "lowered values have no format"),
+    (setting("a", "lowered", storage=Storage(NHWC)), "lowered values have no format"),
     (plan_one_op("lowered"), "lowered ops have no signature"),
     (leave_a_cast, "lowered ops of layoutopt are calls"),
     (call_with_too_many_arguments, "lowered ops of layoutopt are calls"),
-    (of_op("lowered", domain="com.microsoft.nchwc"), "lowered ops have a version"),
+    (setting("", "lowered", domain="com.microsoft.nchwc"), "lowered ops have a version"),
     (
-        of_value("w", "lowered", data=ArrayData(np.zeros((1, 24, 4, 4), np.float32))),
+        setting("w", "lowered", data=ArrayData(np.zeros((1, 24, 4, 4), np.float32))),
         "lowered constants fill their shapes",
     ),
     (
-        of_op("lowered", op_type="Transpose", attributes={"perm": (0, 2, 3, 1)}),
+        setting("", "lowered", op_type="Transpose", attributes={"perm": (0, 2, 3, 1)}),
         "lowered arrays have the shapes that views give them",
     ),
     (reshape_to_more_elements, "lowered arrays have the shapes that views give them"),
@@ -338,33 +325,11 @@ def test_lowering_and_the_passes_of_a_dialect_are_reported_and_watched(name: str
         pins={"x": "NHWC"},
         watch=lambda moment, step, graph: seen.append((moment, step.name, graph)),
     )
-    names = [step.name for step in with_lowering(DEFAULT_PIPELINE, DIALECTS[name]).passes]
-    assert names[names.index("lower") + 1 :] == [step.name for step in DIALECTS[name].passes]
-    assert [each.name for each in result.report.passes] == names
-    assert next(graph for *moment, graph in seen if moment == ["after", "lower"]) is seen[-1][2]
+    behind = [step.name for step in DIALECTS[name].passes]
+    assert [each.name for each in result.report.passes] == [*(each.name for each in DEFAULT_PIPELINE.passes), *behind]
+    assert next(graph for *moment, graph in seen if moment == ["before", behind[0]]) is seen[-1][2]
     assert result.graph is seen[0][2] is not seen[-1][2]
     assert (result.graph.stage, seen[-1][2].stage) == ("cast", "lowered")
-
-
-def test_a_pass_behind_lowering() -> None:
-    """A pipeline that contains `Lower` runs unchanged, with a further pass behind the passes of the dialect."""
-
-    @dataclass(frozen=True)
-    class Rename(Pass):
-        """before: a lowered graph    after: the same under another name"""
-
-        name = "rename"
-
-        def run(self, graph: Graph, context: PassContext) -> None:
-            graph.name = "renamed"
-
-    ops = DIALECTS["ops"]
-    pipeline = Pipeline((*DEFAULT_PIPELINE.passes, Lower(ops), *ops.passes, Rename()))
-    result = layoutopt.optimize(
-        onnx.parser.parse_model(RELUS), "gpu-hopper", dialect="ops", pins={"x": "NHWC"}, pipeline=pipeline
-    )
-    assert [each.name for each in result.report.passes][-1] == "rename"
-    assert result.proto.graph.name == "renamed"
 
 
 def test_an_exception_names_the_pass(relus: Graph, context: PassContext) -> None:

@@ -20,7 +20,7 @@ from parsed_models import parsed
 
 from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.files import FileKind, Overwrite, Staging, external_files, external_locations, scratch_folder, write_text
-from layoutopt.files.staging import remove_stale_folders, temporary_name
+from layoutopt.files.staging import _remove_stale_once, temporary_name
 from layoutopt.inference import lift
 from layoutopt.ir.types import Array, ArrayData
 from layoutopt.onnx_io import emit, read
@@ -131,15 +131,14 @@ def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
 def test_folders_that_a_dead_process_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     host = temporary_name().split("-")[1]
-    for name in (f"layoutopt-{host}-{dead_process()}-00000000", "layoutopt-results", f"layoutopt-{host}-1-00000000"):
+    running = f".layoutopt-{host}-1-00000000.tmp"
+    for name in (f".layoutopt-{host}-{dead_process()}-00000000.tmp", "layoutopt-results", running):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.onnx").touch()
-    remove_stale_folders.cache_clear()
+    _remove_stale_once.cache_clear()
     with scratch_folder() as folder:
         assert folder.parent == tmp_path
-        assert sorted(os.listdir(tmp_path)) == sorted(
-            ["layoutopt-results", f"layoutopt-{host}-1-00000000", folder.name]
-        )
+        assert sorted(os.listdir(tmp_path)) == sorted(["layoutopt-results", running, folder.name])
     assert folder.name not in os.listdir(tmp_path)
 
 

@@ -6,13 +6,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx.parser
 import platformdirs
 import pytest
 from kernel_samples import MACHINE, OPSETS, InventedTimes, calibrated_kernels
@@ -21,27 +19,20 @@ from tiers import covering
 
 import layoutopt
 from layoutopt import inference, onnx_io
+from layoutopt.calibrate.probes import price
 from layoutopt.cost import CostModel, Epilogues, Prices, priced_with
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.epilogues import EpilogueRule, find_epilogues
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.driver import prices
-from layoutopt.driver.prices import (
-    VARIABLE,
-    check_bound,
-    gain_at_target_prices,
-    gain_at_timed_prices,
-    reason_of_loss,
-    within_growth,
-)
 from layoutopt.errors import ArgumentError, InvariantError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
+from layoutopt.kernel_times import KernelStore, RefinedPlan, Refinement, RequestedTimes, timed_batches
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.prices import StoredPrices, UsedKernel
+from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.ops import canonical_signature
 from layoutopt.planner import Plan, PlanRequest, make_plan
@@ -134,28 +125,16 @@ def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
     assert report.gain.seconds_before < 0.95 * report.plan.seconds_before
 
 
-def used_kernels(seconds: float) -> list[UsedKernel]:
-    return [UsedKernel(seconds, 1.0, [])]
-
-
-def refined_plan(*, has_original: bool) -> RefinedPlan:
-    """A plan of 85 instead of 100 seconds, one of them saved by other algorithms."""
+def refined_plan() -> RefinedPlan:
+    """A plan of 85 instead of 100 seconds."""
     plan = Plan({}, 85, 100, 85, 0.0, True)
-    return RefinedPlan(
-        load_target("cpu-avx2"),
-        plan,
-        kernels=used_kernels(85),
-        kernels_with_default_algorithms=used_kernels(86),
-        original_kernels=used_kernels(100) if has_original else [],
-        folded_kernels=used_kernels(92),
-        seconds=0.0,
-    )
+    return RefinedPlan(load_target("cpu-avx2"), plan, [], "optimised", 100, 0.0)
 
 
 def test_the_baseline_at_measured_prices_is_the_optimised_original() -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
+    gain = prices.gain_at_timed_prices(refined_plan())
     assert gain.baseline == "optimised"
-    assert (gain.seconds_before, gain.seconds_after, gain.algorithms) == (100, 85, 1)
+    assert (gain.seconds_before, gain.seconds_after) == (100, 85)
 
 
 def declined(source: str, seconds: float) -> GrowthRequest:
@@ -163,56 +142,48 @@ def declined(source: str, seconds: float) -> GrowthRequest:
 
 
 @pytest.mark.parametrize(
-    ("requests", "changes"),
+    ("requests", "seconds"),
     [
-        ([], {}),
-        ([declined("fold-affines", 9)], {}),  # its op is in the plan
-        ([declined("winograd", 0.25)], {"algorithms": 0.75, "seconds_after": 85.25}),
-        ([declined("winograd", 3.0)], {"algorithms": 0, "seconds_after": 86}),
-        ([declined("pretransform-weights", 3.0)], {"seconds_after": 88}),
-        ([declined("winograd", 3.0), declined("pretransform-weights", 16.0)], {"seconds_after": 102}),
+        ([], 85),
+        ([declined("fold-affines", 9)], 85),  # its op is in the plan
+        ([declined("winograd", 0.25)], 85.25),
+        ([declined("winograd", 1.0), declined("pretransform-weights", 16.0)], 102),
     ],
 )
 def test_constants_that_the_file_size_does_not_permit_gain_nothing(
-    requests: list[GrowthRequest], changes: dict[str, float]
+    requests: list[GrowthRequest], seconds: float
 ) -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
-    found = within_growth(gain, requests)
-    assert found is not None and within_growth(None, requests) is None
-    assert {name: getattr(found, name) for name in changes} == changes
-    assert (found == gain) is (not changes)
-    assert bool(reason_of_loss(found, requests)) is (found.seconds_after > found.seconds_before)
+    gain = prices.gain_at_timed_prices(refined_plan())
+    found = prices.within_growth(gain, requests)
+    assert found is not None and prices.within_growth(None, requests) is None
+    assert found.seconds_after == seconds
+    assert bool(prices.reason_of_loss(gain, requests)) is (seconds > found.seconds_before)
 
 
 @pytest.mark.parametrize(("bound", "is_wrong"), [(0.0, False), (85.0, False), (85.5, True), (95.0, True)])
 def test_a_lower_bound_above_the_plan_is_a_fault(bound: float, is_wrong: bool) -> None:
-    gain = gain_at_timed_prices(refined_plan(has_original=True))
-    plan = replace(refined_plan(has_original=True).plan, lower_bound=bound)
-    cheaper = gain.model_copy(update={"seconds_after": 80.0})
+    plan = replace(refined_plan().plan, lower_bound=bound)
     with pytest.raises(InvariantError, match="lower bound") if is_wrong else nullcontext():
-        check_bound(plan, gain)
-    with pytest.raises(InvariantError, match="lower bound") if bound else nullcontext():
-        check_bound(plan, cheaper)
+        prices.check_bound(plan)
 
 
 def test_a_plan_that_is_estimated_to_be_slower_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even if a pass has rewritten the graph."""
     given = given_model(NORMALISED)
     assert layoutopt.optimize(given, "cpu-avx2").report.changed
-    slower = partial(gain_at_target_prices_of, factor=2.0)
+    gain = prices.gain_at_target_prices
+
+    def slower(*arguments: Any, **options: Any) -> GainReport:
+        """The gain of a plan that takes twice as long."""
+        found = gain(*arguments, **options)
+        assert found is not None
+        return found.model_copy(update={"seconds_before": found.seconds_after / 2})
+
     monkeypatch.setattr(prices, "gain_at_target_prices", slower)
     found = layoutopt.optimize(given, "cpu-avx2")
     assert not found.report.changed and found.proto == given
     assert found.report.reason.startswith("the best plan is estimated to be slower than the original: ")
     assert layoutopt.optimize(given, "cpu-avx2", sessions="fast").report.changed
-
-
-def gain_at_target_prices_of(*arguments: Any, factor: float, **options: Any) -> GainReport:
-    """The gain of a plan that is slower than the original by a factor."""
-    found = gain_at_target_prices(*arguments, **options)
-    assert found is not None
-    before = found.seconds_after / factor
-    return found.model_copy(update={"seconds_before": before})
 
 
 NETWORK = """<ir_version: 10, opset_import: ["" : 18]>
@@ -280,7 +251,7 @@ class Refined:
         self.times = RequestedTimes(KernelStore(MACHINE), 0.0)
         self.models: list[CostModel] = []
         self.prices: list[float] = []
-        self.product = next(each.op for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul")
+        self.product = next(each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul")
 
     def __call__(
         self, times: InventedTimes, max_seconds: float = 60.0, store: KernelStore | None = None
@@ -289,14 +260,14 @@ class Refined:
         self.monkeypatch.setattr(timed_batches, "process_time", count().__next__)
         model = load_target("cpu-avx2")
         self.times = RequestedTimes(store or KernelStore(MACHINE), max_seconds)
-        found = refine_prices(self.graph, model, NO_SIZES, self.plan(model), self.plan, self.times)
+        found = Refinement(self.graph, model, NO_SIZES, self.plan, self.times).best_plan(self.plan(model))
         assert found is not None
         return found
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
-        assert self.product.signature is not None
-        self.prices.append(model.kernel_seconds(self.product, self.product.signature))
+        assert self.product.op.signature is not None
+        self.prices.append(model.kernel_seconds(self.product.op, self.product.op.signature))
         return plan(self.graph, model)
 
 
@@ -357,8 +328,7 @@ def test_a_plan_depends_on_no_other_run(max_seconds: float, before: str, refined
 
 def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     """The last plan is made at raised prices of kernels that were not timed; with time enough, no price is raised."""
-    assert refined.product.signature is not None
-    estimate = load_target("cpu-avx2").kernel_seconds(refined.product, refined.product.signature)
+    estimate = price(refined.product, load_target("cpu-avx2"))
     found = refined(InventedTimes(2.0), max_seconds=0.0)
     assert refined.times.num_newly_timed == 0 < len(refined.times.skipped)
     assert found.plan.optimal
@@ -370,25 +340,24 @@ def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
 def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
     model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
     times = RequestedTimes(store, 60.0)
-    cases = [each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul"]
-    kernels = [each.kernel for each in cases]
-    store.add({each.key: 3 * case.price(model) for case, each in zip(cases[:-1], kernels[:-1], strict=True)})
+    kernels = [each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul"]
+    store.add({each.key: 3 * price(each, model) for each in kernels[:-1]})
     store.is_complete = True
     times.request(kernels)
     prices = StoredPrices(times, OPSETS)
     for _ in range(2):
         priced = model.with_measured(prices)
-        found = [case.price(priced) for case in cases]
+        found = [price(each, priced) for each in kernels]
         prices.correct_estimates()
-    assert found == pytest.approx([3 * case.price(model) for case in cases])
+    assert found == pytest.approx([3 * price(each, model) for each in kernels])
     prices.is_cautious = True
-    assert cases[-1].price(model.with_measured(prices)) == pytest.approx(3.3 * cases[-1].price(model))
+    assert price(kernels[-1], model.with_measured(prices)) == pytest.approx(3.3 * price(kernels[-1], model))
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own, with measuring on."""
-    monkeypatch.delenv(VARIABLE)
+    monkeypatch.delenv(prices.VARIABLE)
     monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name: str(tmp_path / name))
     return tmp_path
 

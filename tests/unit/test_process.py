@@ -14,12 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import onnx
-import onnx.parser
 import psutil
 import pytest
 
 import layoutopt
-from layoutopt.driver.garbage_collection import reduced_garbage_collection
+from layoutopt.driver.job import reduced_garbage_collection
 from layoutopt.kernel_times import Machine
 from layoutopt.runtime import processor
 from layoutopt.runtime.available_memory import available_bytes

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.parser
 import onnx_ir
 import pytest
 from onnx import numpy_helper
@@ -209,10 +208,6 @@ def rewritten(model: onnx.ModelProto, *steps: Pass) -> tuple[Graph, bytes]:
     return graph, onnx_io.to_bytes(onnx_io.emit(graph))
 
 
-def kinds(graph: Graph) -> list[str]:
-    return [op.op_type for op in graph.ops]
-
-
 DTYPES = ("uint8", "int8")
 RANDOM = np.random.default_rng(0)
 
@@ -238,7 +233,7 @@ def check(model: onnx.ModelProto, *steps: Pass) -> list[str]:
         expected = ran(model, feed, is_optimised=optimised)
         for one, other in zip(expected, ran(result, feed, is_optimised=optimised), strict=True):
             np.testing.assert_array_equal(one, other)
-    return kinds(graph)
+    return [op.op_type for op in graph.ops]
 
 
 def rows_model(samples: int) -> onnx.ModelProto:

@@ -7,7 +7,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -15,7 +14,7 @@ from onnx import parser
 
 import layoutopt
 from layoutopt import onnx_io
-from layoutopt.driver import arguments
+from layoutopt.driver import job
 from layoutopt.errors import ModelError
 from layoutopt.inference import lift
 from layoutopt.ir.graph import Graph
@@ -159,7 +158,7 @@ def test_an_invalid_model_is_blamed() -> None:
 def test_errors_of_ours_are_never_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(layoutopt.TargetError):
         stumble(INVALID, layoutopt.TargetError("no"))
-    monkeypatch.setattr(arguments, "checked_pins", lambda pins: {}["missing"])
+    monkeypatch.setattr(job, "checked_pins", lambda pins: {}["missing"])
     with pytest.raises(KeyError):
         layoutopt.optimize(model(INVALID))
 

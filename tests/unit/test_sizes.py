@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import onnx
-import onnx.parser
 import pytest
 from onnx import parser
 from parsed_models import parsed

@@ -16,26 +16,13 @@ from hypothesis import strategies as st
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import entries, lookup, pack
-from layoutopt.systems import cute
+from layoutopt.systems import cute, cutlass
 from layoutopt.systems.cute import CuteLayout
-from layoutopt.systems.cutlass import (
-    ColumnMajor,
-    ColumnMajorInterleaved,
-    LayoutType,
-    RowMajor,
-    RowMajorInterleaved,
-    StridedLayout,
-    TensorNCxHWx,
-    TensorNHWC,
-    TensorView,
-    layout_type,
-    layout_types,
-)
 from layoutopt.systems.onednn import MemoryDescriptor, tag_format
 
 LAYOUTS = [
     kind[block] if block else kind
-    for kind in layout_types().values()
+    for kind in cutlass.layout_types().values()
     for block in ((2, 4, 32) if "{}" in kind.name else (None,))
 ]
 EXTENTS = {
@@ -64,26 +51,26 @@ OFFSETS, CAPACITIES = published_rows("cutlass_offsets.txt"), published_rows("cut
 
 def test_offsets_are_those_of_the_headers() -> None:
     for name, stride, extent, crc in OFFSETS:
-        offsets = layout_type(name)(*stride)(every(extent))
+        offsets = cutlass.layout_type(name)(*stride)(every(extent))
         assert f"{zlib.crc32(offsets.astype('<i8').tobytes()):08x}" == crc, (name, stride, extent)
 
 
 def test_packed_strides_and_capacities_are_those_of_the_headers() -> None:
     """For whole blocks and tiles; see the modules for where the headers presume them."""
     for name, stride, extent, capacity in CAPACITIES:
-        layout = layout_type(name).packed(extent)
+        layout = cutlass.layout_type(name).packed(extent)
         assert (layout.stride, layout.capacity(extent)) == (stride, int(capacity)), (name, extent)
 
 
 @pytest.mark.parametrize("headers", [OFFSETS, CAPACITIES])
 def test_every_layout_was_compared(headers: list[tuple]) -> None:
-    assert {name.partition("<")[0] for name, *_ in headers} == set(layout_types())
+    assert {name.partition("<")[0] for name, *_ in headers} == set(cutlass.layout_types())
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in entries() if entry.system == "CUTLASS"])
 def test_the_catalogue_of_formats_says_the_same(name: str) -> None:
     """Formats are of tensors in logical order, (N, C, H, W) and (K, C, R, S); CUTLASS's coordinates have C last."""
-    kind, fmt = layout_type(name), lookup(name)
+    kind, fmt = cutlass.layout_type(name), lookup(name)
     for extent in EXTENTS[kind.rank]:
         shape = extent if kind.rank == 2 else (extent[0], extent[-1], *extent[1:-1])
         offsets = cute.from_format(fmt, shape)(every(shape))
@@ -92,11 +79,11 @@ def test_the_catalogue_of_formats_says_the_same(name: str) -> None:
         ).all()
 
 
-def tile_of(kind: LayoutType) -> tuple[int, ...]:
+def tile_of(kind: cutlass.LayoutType) -> tuple[int, ...]:
     return tuple(map(kind.format.block, range(kind.rank)))
 
 
-def with_gaps(packed: StridedLayout) -> StridedLayout:
+def with_gaps(packed: cutlass.StridedLayout) -> cutlass.StridedLayout:
     """The layout with larger strides, each of which holds what the smaller ones do."""
     wider = [step + max(tile_of(packed.type)) * (index + 1) for index, step in enumerate(packed.stride)]
     for index in range(1, len(wider)):
@@ -106,7 +93,7 @@ def with_gaps(packed: StridedLayout) -> StridedLayout:
 
 
 @pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.name)
-def test_the_concept(kind: LayoutType) -> None:
+def test_the_concept(kind: cutlass.LayoutType) -> None:
     for extent in EXTENTS[kind.rank]:
         packed = kind.packed(extent)
         for layout in (packed, with_gaps(packed)):
@@ -120,7 +107,7 @@ def test_the_concept(kind: LayoutType) -> None:
 
 
 @pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.name)
-def test_it_repeats_tile_by_tile(kind: LayoutType) -> None:
+def test_it_repeats_tile_by_tile(kind: cutlass.LayoutType) -> None:
     tile = tile_of(kind)
     extent = tuple(2 * step + 1 for step in tile)
     layout = kind.packed(tuple(3 * step + 1 for step in tile))
@@ -132,11 +119,11 @@ def test_it_repeats_tile_by_tile(kind: LayoutType) -> None:
 
 
 def test_a_stride_of_0_repeats_a_row() -> None:
-    assert (RowMajor(0)(every((3, 4))) == np.arange(4)).all()
+    assert (cutlass.RowMajor(0)(every((3, 4))) == np.arange(4)).all()
     with pytest.raises(FormatError, match="no inverse"):
-        RowMajor(0).inverse(2)
+        cutlass.RowMajor(0).inverse(2)
     with pytest.raises(FormatError, match="does not hold"):
-        RowMajor(0).capacity((3, 4))
+        cutlass.RowMajor(0).capacity((3, 4))
 
 
 DTYPES = ["bool", "float16", "U3", "object", "bfloat16", "i4,f8"]
@@ -151,14 +138,14 @@ def test_any_dtype_is_referred_to_and_not_copied(dtype: str) -> None:
     buffer = np.zeros((4, 5), getattr(ml_dtypes, dtype, dtype))
     values = np.arange(20).astype("i4") if dtype != "i4,f8" else np.zeros(20, dtype)
     buffer.reshape(-1)[:] = values.astype(buffer.dtype)
-    view = TensorView(buffer, RowMajor(5), (4, 5))
+    view = cutlass.TensorView(buffer, cutlass.RowMajor(5), (4, 5))
     assert view[2, 3] == buffer[2, 3]
     view[3, 4] = buffer[0, 1]
     assert buffer[3, 4] == buffer[0, 1]
 
 
-def view_of(rows: int = 5, columns: int = 7, ldm: int = 10) -> TensorView:
-    return TensorView(memory(), RowMajor(ldm), (rows, columns))
+def view_of(rows: int = 5, columns: int = 7, ldm: int = 10) -> cutlass.TensorView:
+    return cutlass.TensorView(memory(), cutlass.RowMajor(ldm), (rows, columns))
 
 
 @pytest.mark.parametrize("coord", [(5, 0), (0, 7), (-1, 0), (np.array([0, 9]), 0)])
@@ -174,11 +161,14 @@ def test_a_view_has_bounds(coord: tuple) -> None:
     ("attempt", "expected"),
     [
         (lambda: view_of(11), "has 100 elements, 0 to 106 are needed"),
-        (lambda: TensorView(memory(), RowMajor(10), (5, 5, 5)), "not 2 integers"),
+        (lambda: cutlass.TensorView(memory(), cutlass.RowMajor(10), (5, 5, 5)), "not 2 integers"),
         (lambda: view_of().subview((1, 1), (6, 0)), "outside the extent"),
         (lambda: view_of()[1, 2, 3], "3 coordinates for 2 axes"),
-        (lambda: TensorView(np.zeros((4, 6))[:, ::2], RowMajor(3), (4, 3)), "with gaps"),
-        (lambda: TensorView(memory(), RowMajorInterleaved[4](20), (9, 5)).subview((1, 1), (6, 0)), "within a block"),
+        (lambda: cutlass.TensorView(np.zeros((4, 6))[:, ::2], cutlass.RowMajor(3), (4, 3)), "with gaps"),
+        (
+            lambda: cutlass.TensorView(memory(), cutlass.RowMajorInterleaved[4](20), (9, 5)).subview((1, 1), (6, 0)),
+            "within a block",
+        ),
     ],
 )
 def test_views_that_cannot_be(attempt: Callable[[], object], expected: str) -> None:
@@ -190,13 +180,13 @@ def test_views_that_cannot_be(attempt: Callable[[], object], expected: str) -> N
 @given(st.data())
 def test_subviews_are_slices(data: st.DataObject) -> None:
     layouts = (
-        RowMajor.packed,
-        ColumnMajor.packed,
-        RowMajorInterleaved[3].packed,
+        cutlass.RowMajor.packed,
+        cutlass.ColumnMajor.packed,
+        cutlass.RowMajorInterleaved[3].packed,
     )
     extent = data.draw(st.tuples(st.integers(1, 40), st.integers(1, 40)))
     layout = data.draw(st.sampled_from(layouts))(extent)
-    view = TensorView(memory(layout.capacity(extent)), layout, extent)
+    view = cutlass.TensorView(memory(layout.capacity(extent)), layout, extent)
     start = tuple(
         step * data.draw(st.integers(0, (size - 1) // step))
         for size, step in zip(extent, tile_of(layout.type), strict=True)
@@ -209,10 +199,10 @@ def test_subviews_are_slices(data: st.DataObject) -> None:
 
 def test_a_view_as_an_array() -> None:
     values = np.arange(2 * 3 * 5 * 7, dtype="f4").reshape(2, 3, 5, 7)
-    for kind in (TensorNHWC, TensorNCxHWx[4]):
+    for kind in (cutlass.TensorNHWC, cutlass.TensorNCxHWx[4]):
         layout = kind.packed(values.shape)
         buffer = np.full(layout.capacity(values.shape), np.nan, "f4")
-        view = TensorView(buffer, layout, values.shape)
+        view = cutlass.TensorView(buffer, layout, values.shape)
         view.assign(values)
         assert (np.asarray(view) == values).all() and np.asarray(view, "f8").dtype == "f8"
         assert np.isnan(buffer).sum() == layout.capacity(values.shape) - values.size
@@ -259,18 +249,18 @@ def test_offsets_are_where_the_format_packs(tag: str, data: st.DataObject) -> No
 @pytest.mark.parametrize(
     ("attempt", "expected"),
     [
-        (lambda: RowMajor(3)((1, 2, 3)), "3 coordinates for 2 axes"),
-        (lambda: RowMajor(3)((1.5, 2)), "not float64"),
-        (lambda: RowMajor(3).inverse(-1), "an offset below 0"),
-        (lambda: RowMajor(-3), "a stride is no integer of 0 or more"),
-        (lambda: RowMajor(1, 2), "has 1 strides, 2 are given"),
-        (lambda: RowMajor(3).capacity((2, 4)), "does not hold"),
-        (lambda: ColumnMajorInterleaved[32](640).capacity((33, 20)), "does not hold"),
-        (lambda: RowMajorInterleaved(32), r"write RowMajorInterleaved\[Interleave\]"),
-        (lambda: RowMajor[2], "is no template"),
-        (lambda: RowMajorInterleaved[0], "no integer above 0"),
-        (lambda: layout_type("RowMayor"), "did you mean RowMajor"),
-        (lambda: layout_type("RowMajorInterleaved<,>"), "no layout of CUTLASS"),
+        (lambda: cutlass.RowMajor(3)((1, 2, 3)), "3 coordinates for 2 axes"),
+        (lambda: cutlass.RowMajor(3)((1.5, 2)), "not float64"),
+        (lambda: cutlass.RowMajor(3).inverse(-1), "an offset below 0"),
+        (lambda: cutlass.RowMajor(-3), "a stride is no integer of 0 or more"),
+        (lambda: cutlass.RowMajor(1, 2), "has 1 strides, 2 are given"),
+        (lambda: cutlass.RowMajor(3).capacity((2, 4)), "does not hold"),
+        (lambda: cutlass.ColumnMajorInterleaved[32](640).capacity((33, 20)), "does not hold"),
+        (lambda: cutlass.RowMajorInterleaved(32), r"write RowMajorInterleaved\[Interleave\]"),
+        (lambda: cutlass.RowMajor[2], "is no template"),
+        (lambda: cutlass.RowMajorInterleaved[0], "no integer above 0"),
+        (lambda: cutlass.layout_type("RowMayor"), "did you mean RowMajor"),
+        (lambda: cutlass.layout_type("RowMajorInterleaved<,>"), "no layout of CUTLASS"),
         (lambda: L("(4,2):(1,4,8)"), "have different nestings"),
         (lambda: L("(4,0)"), "below 1"),
         (lambda: L("(" * 5000 + "1" + ")" * 5000), "not an integer"),

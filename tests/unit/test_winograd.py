@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,21 +15,11 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
+from layoutopt.calibrate.probes import price
 from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.onnxruntime import DOMAIN
+from layoutopt.dialects.onnxruntime import DOMAIN, winograd
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
-from layoutopt.dialects.onnxruntime.winograd import (
-    MACHINE_RATES,
-    MachineRates,
-    Site,
-    Winograd,
-    WinogradRewriter,
-    convolution_graph,
-    estimated_times,
-    minimal_filtering,
-    site_of,
-)
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times import KernelStore, RequestedTimes
@@ -39,11 +28,9 @@ from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.session import inference_session
 
 BLOCK = blocked_channels() or 0
-EAGER = MachineRates(
-    op_seconds=0.0, min_speedup=1.0, cache_bandwidth=1e30, memory_bandwidth=1e30, filter_bandwidth=1e30
-)  # the tiling with the fewest products
 ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "Relu": (),
     "Sigmoid": (),
@@ -56,19 +43,14 @@ ACTIVATIONS: dict[str, tuple[float, ...]] = {
 needs_blocks = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked kernels on this processor")
 
 
-def rewrite(graph: Graph) -> None:
-    """Run the pass, for speeds at which the fewest products are fastest."""
-    Winograd(EAGER).run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK))
-
-
 @pytest.mark.parametrize(("outputs", "taps"), [(1, 1), (2, 3), (4, 3)])
 def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
-    algorithm = minimal_filtering(outputs)
-    assert algorithm.taps == taps and algorithm.num_components == outputs + taps - 1
+    algorithm, tiles = winograd.minimal_filtering(outputs), winograd.Tiles(outputs, outputs)
+    assert algorithm.num_taps == taps and tiles.num_components == outputs + taps - 1
     random = np.random.default_rng(0)
     for _ in range(20):
-        d, g = random.integers(-9, 9, algorithm.num_components), random.integers(-9, 9, taps)
-        y = algorithm.output_rows @ ((algorithm.filter_rows @ g) * (algorithm.input_rows @ d))
+        d, g = random.integers(-9, 9, tiles.num_components), random.integers(-9, 9, taps)
+        y = algorithm.outputs @ ((algorithm.filters @ g) * (algorithm.inputs @ d))
         np.testing.assert_allclose(y, np.correlate(d, g), rtol=0, atol=1e-11)
 
 
@@ -114,16 +96,11 @@ def lifted(model: onnx.ModelProto) -> Graph:
     return inference.lift(onnx_ir.serde.deserialize_model(model))
 
 
-def run(model: onnx.ModelProto, level: str = "ORT_ENABLE_ALL", images: int = 2) -> np.ndarray[Any, Any]:
+def run(model: onnx.ModelProto) -> np.ndarray[Any, Any]:
     """Its output on random inputs."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = inference_session(model.SerializeToString())
     generator = np.random.default_rng(1)
-    shapes = {
-        each.name: [dim if isinstance(dim, int) else images for dim in each.shape] for each in session.get_inputs()
-    }
+    shapes = {each.name: [dim if isinstance(dim, int) else 2 for dim in each.shape] for each in session.get_inputs()}
     feed = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     return np.asarray(session.run(None, feed)[0])
 
@@ -136,25 +113,12 @@ def emitted(graph: Graph) -> onnx.ModelProto:
 
 def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
     """The model in every tiling."""
-    count = len(_site(lifted(model)).tilings)
     found = []
-    for index in range(count):
+    for tiling in winograd.tilings(lifted(model).ops[0], BLOCK)[1:]:
         graph = lifted(model)
-        site = _site(graph)
-        WinogradRewriter(graph, site, site.tilings[index], BLOCK).run()
+        winograd.WinogradRewriter(graph, graph.ops[0], tiling, BLOCK).run()
         found.append(emitted(graph))
     return found
-
-
-def _site(graph: Graph) -> Any:
-    (site,) = [site_of(op, BLOCK) for op in graph.ops]
-    assert site is not None
-    return site
-
-
-def same(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> None:
-    assert want.shape == got.shape
-    np.testing.assert_allclose(got, want, rtol=0, atol=3e-5)
 
 
 @needs_blocks
@@ -171,7 +135,7 @@ def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], **fields:
     model = convolution(image, **fields)
     want = run(model)
     for rewritten in in_tiles(model):
-        same(want, run(rewritten))
+        np.testing.assert_allclose(run(rewritten), want, rtol=0, atol=3e-5, strict=True)
 
 
 @needs_blocks
@@ -188,10 +152,8 @@ def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], **fields:
     ],
 )
 def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
-    graph = lifted(convolution(fields.pop("image", (12, 12)), **fields))
-    before = graph.version
-    rewrite(graph)
-    assert graph.version == before
+    (op,) = lifted(convolution(fields.pop("image", (12, 12)), **fields)).ops
+    assert winograd.tilings(op, BLOCK) == []
 
 
 @needs_blocks
@@ -206,9 +168,9 @@ def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
     ],
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
-    site = _site(lifted(convolution(shape[2:], channels=shape[:2])))
-    useful = estimated_times(site, BLOCK, MachineRates()).useful
-    assert next((tuple(each.outputs for each in tiles) for tiles in useful), None) == expected
+    (op,) = lifted(convolution(shape[2:], channels=shape[:2])).ops
+    found = winograd.faster(winograd.candidates(op, BLOCK, winograd.MachineRates()))
+    assert next((tuple(axis.outputs for axis in each.tiling) for each in found), None) == expected
 
 
 def lowered(side: int = 14) -> Graph:
@@ -228,25 +190,20 @@ def lowered(side: int = 14) -> Graph:
     return graph
 
 
-def sites(graph: Graph) -> list[Site]:
-    return [site for op in graph.ops if (site := site_of(op, BLOCK)) is not None]
-
-
 @needs_blocks
 def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> None:
     """The pass chooses it by estimates where no tiling was timed, so the price of the plan has it, too."""
-    case = next(each for each in calibrated_kernels() if each.kernel.estimated_speed_up > 1)
-    kernel = case.kernel
+    kernel = next(each for each in calibrated_kernels() if each.estimated_speed_up > 1)
     target = "cpu-avx512" if BLOCK == 16 else "cpu-avx2"
     model, store, speed_up = load_target(target), KernelStore(MACHINE), kernel.estimated_speed_up
     times = RequestedTimes(store, 60.0)
-    prices, estimate = StoredPrices(times, OPSETS), case.price(model)
+    prices, estimate = StoredPrices(times, OPSETS), price(kernel, model)
 
     def found_prices() -> tuple[float, float, bool]:
         """The price, that of the direct convolution, and whether the former is a time."""
-        found, is_timed = case.price(model.with_measured(prices)), prices.priced[-1].is_timed
+        found, is_timed = price(kernel, model.with_measured(prices)), prices.priced[-1].is_timed
         prices.uses_alternatives = False
-        direct = case.price(model.with_measured(prices))
+        direct = price(kernel, model.with_measured(prices))
         prices.uses_alternatives = True
         return found, direct, is_timed
 
@@ -260,7 +217,7 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
 
 def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) -> Graph:
     graph = lowered()
-    Winograd().run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK, time_graphs=time))
+    winograd.Winograd().run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK, time_graphs=time))
     return graph
 
 
@@ -268,23 +225,18 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
-    candidates = [estimated_times(site, BLOCK, MACHINE_RATES[BLOCK]).promising for site in sites(lowered())]
-    favourites = {
-        LoweredGraph(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
-        for site, found_tilings in zip(sites(lowered()), candidates, strict=True)
-    }
+    tiled = [winograd.candidates(op, BLOCK, winograd.MACHINE_RATES[BLOCK])[1:] for op in lowered().ops]
+    favourites = [LoweredGraph(each[chosen % len(each)].graph) for each in tiled]
+    keys = {each.key for each in favourites}
     seen: list[str] = []
 
     def time(graphs: Sequence[Graph]) -> list[float | None]:
         seen.extend(LoweredGraph(each).key for each in graphs)
-        return [1e-4 if LoweredGraph(each).key in favourites else 3e-4 for each in graphs]
+        return [1e-4 if LoweredGraph(each).key in keys else 3e-4 for each in graphs]
 
     found = rewritten(time)
-    assert favourites <= set(seen)
-    expected = 0
-    for site, found_tilings in zip(sites(lowered()), candidates, strict=True):
-        expected += len(convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
-    assert len(found.ops) == expected
+    assert keys <= set(seen)
+    assert len(found.ops) == sum(len(each.graph.ops) for each in favourites)
 
 
 class Reversed(Prices):
@@ -299,8 +251,8 @@ def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[Prices]) 
     roofline = load_target("cpu-avx2")
     inner = Reversed(roofline) if prices is Reversed else roofline
     bounded = priced_with(inner, is_default_kernel=is_chosen_by_default)
-    for case in calibrated_kernels("cpu-avx2"):
-        op = case.op
+    for kernel in calibrated_kernels("cpu-avx2"):
+        op = kernel.op
         rule = rule_of(op)
         if rule is None or is_cast(op):
             continue

@@ -1,30 +1,19 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rich.text import Text
 
 from layoutopt.batch.task import Outcome
-from layoutopt.cli.rendering.terminal import (
-    Document,
-    documents_text,
-    fact_text,
-    line,
-    show,
-    show_text,
-    table,
-    value_text,
-)
+from layoutopt.cli.rendering.terminal import Document, documents_text, fact_text, line, rendered, table, value_text
+from layoutopt.explanation import Explanation
 from layoutopt.files import path_text
 from layoutopt.gates.report import GateReport
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.report.facts import proof_text, size_facts
 from layoutopt.report.schema import Fact, OpReport, Report
 from layoutopt.report.units import seconds
-
-if TYPE_CHECKING:
-    from layoutopt.explanation import Explanation
 
 OpChange: TypeAlias = Mapping[Literal["before", "after"], OpReport | None]
 """The reports of one op before and after planning; None where it does not exist."""
@@ -37,8 +26,8 @@ _OMITTED_FORMATS = ("C", "scalar", None)  # formats that are not printed
 # --- optimize ----------------------------------------------------------------------------------------------
 
 
-def print_summary(report: Report, written: WrittenFiles | None, names: str, *, is_verbose: bool = False) -> None:
-    """Print the verdict and the files; if `is_verbose`, all facts, the time of every pass, and the notes.
+def summary(report: Report, written: WrittenFiles | None, names: str, *, is_verbose: bool = False) -> str:
+    """The verdict and the files; if `is_verbose`, all facts, the time of every pass, and the notes.
 
     Args:
         report: the report.
@@ -55,24 +44,23 @@ def print_summary(report: Report, written: WrittenFiles | None, names: str, *, i
             "passes": [*(each.model_dump() for each in report.passes), {"name": "outside", "seconds": max(rest, 0.0)}],
             "notes": [each.model_dump() for each in report.notes],
         }
-        document = Document(title=report.model, aside=_aside(report), facts=report.facts, record=record)
-        show_text(documents_text(document))
-        return
+        return documents_text(Document(title=report.model, aside=_aside(report), facts=report.facts, record=record))
     parts = [fact_text(each, " ({})") for each in report.facts if each.level == "verdict"]
-    show(Text("  ").join([line((names or f"{report.model} (no model is written)", "bold")), *parts]))
+    lines = [Text("  ").join([line((names or f"{report.model} (no model is written)", "bold")), *parts])]
     if report.plan is not None:
         hint = "" if report.model == "stdin" else f"; layoutopt explain {report.model} shows why conversions remain"
-        show(line((f"-v shows all facts{hint}", "dim")))
+        lines.append(line((f"-v shows all facts{hint}", "dim")))
     if unused:
-        show(line((f"unused: {unused}", "yellow"), ("  no longer used by a model in the folder", "dim")))
+        lines.append(line((f"unused: {unused}", "yellow"), ("  no longer used by a model in the folder", "dim")))
+    return rendered(*lines)
 
 
-def _aside(found: "Report | Explanation") -> str:
+def _aside(found: Report | Explanation) -> str:
     return f"{found.target}, runtime {found.runtime}, dialect {found.dialect}"
 
 
-def print_table(outcomes: Sequence[Outcome]) -> None:
-    """Print one row per model, and the numbers of models that were rewritten, left unchanged and failed."""
+def batch_text(outcomes: Sequence[Outcome]) -> str:
+    """One row per model, and the numbers of models that were rewritten, left unchanged and failed."""
     rows = []
     for each in outcomes:
         facts = {fact.label: fact.value for fact in reversed(each.report.facts)} if each.report is not None else {}
@@ -84,7 +72,7 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
     counts = f"{len(rows)} models: {changed} rewritten, {len(rows) - changed - failed} unchanged"
     counts += f", {failed} failed" if failed else ""
     cached = sum(each.is_cached for each in outcomes)
-    show(table(rows), line((f"{counts}; {cached} from the cache" if cached else counts, "")))
+    return rendered(table(rows), line((f"{counts}; {cached} from the cache" if cached else counts, "")))
 
 
 # --- inspect -----------------------------------------------------------------------------------------------
@@ -93,11 +81,10 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
 def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool) -> Document:
     """The plan of a model: formats of ops, conversions and notes; without `show_all`, equal rows of ops are one."""
     verdict = "would be rewritten" if report.changed else f"would be left unchanged: {report.reason}"
-    facts = [Fact(label="result", value=verdict, tone="good" if report.changed else "plain")]
+    facts = [Fact("result", verdict, tone="good" if report.changed else "plain")]
     facts += [each for each in report.facts if each.label not in _NOT_OF_PLANS]
     casts = sorted(report.casts, key=lambda each: -each.seconds)
-    keys = ("tensor", "bytes", "seconds", "reason")
-    conversions = [{key: getattr(each, key) for key in keys} for each in casts]
+    conversions = [each.model_dump(include={"tensor", "bytes", "seconds", "reason"}) for each in casts]
     record = {
         "ops": _ops(changes, show_all),
         "layout conversions": conversions if show_all else conversions[:_MAX_ROWS],
@@ -109,25 +96,31 @@ def planned_document(report: Report, changes: Sequence[OpChange], show_all: bool
 
 def _ops(changes: Sequence[OpChange], show_all: bool) -> list[dict[str, Any]]:
     """One row per op, or one row for all ops of one type with the same formats and note, the most expensive first."""
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    rows = []
     for each in changes:
         before, after = each["before"], each["after"]
         op = before or after
         assert op is not None
-        texts = {
-            "op": op.kind,
-            "name": op.name if show_all else "",
-            "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
-            "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
-            "note": _note(before, after),
-        }
-        row = rows.setdefault(tuple(texts.values()), {"ops": 0, **texts, "before_seconds": 0.0, "after_seconds": 0.0})
-        row["ops"] += 1
-        row["before_seconds"] += before.seconds if before is not None else 0.0
-        row["after_seconds"] += after.seconds if after is not None else 0.0
+        rows.append(
+            {
+                "ops": 1,
+                "op": op.kind,
+                "name": op.name if show_all else "",
+                "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
+                "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
+                "note": _note(before, after),
+                "before_seconds": before.seconds if before is not None else 0.0,
+                "after_seconds": after.seconds if after is not None else 0.0,
+            }
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        numbers = {key: value for key, value in row.items() if isinstance(value, int | float)}
+        key = str([each for each in row.items() if each[0] not in numbers])
+        found[key] = row | {name: found.get(key, {}).get(name, 0) + value for name, value in numbers.items()}
     if show_all:
-        return list(rows.values())
-    return sorted(rows.values(), key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
+        return list(found.values())
+    return sorted(found.values(), key=lambda row: -max(row["before_seconds"], row["after_seconds"]))[:_MAX_ROWS]
 
 
 def _note(before: OpReport | None, after: OpReport | None) -> str:
@@ -148,16 +141,16 @@ def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str
 # --- explain -----------------------------------------------------------------------------------------------
 
 
-def explanation_documents(found: "Explanation") -> Iterator[Document]:
+def explanation_documents(found: Explanation) -> Iterator[Document]:
     """A plan with its conversions, then each conversion with its alternatives, or one tensor or op."""
-    facts = [Fact(label="no plan", value=found.reason)] if found.reason else []
+    facts = [Fact("no plan", found.reason)] if found.reason else []
     if found.plan is not None:
-        facts = [Fact(label="estimated time", value=seconds(found.plan.seconds_after), detail=proof_text(found.plan))]
+        facts = [Fact("estimated time", seconds(found.plan.seconds_after), proof_text(found.plan))]
     if found.item is None and found.plan is not None:
         free = f"{found.free_conversions} more cost nothing" if found.free_conversions else ""
-        facts.append(Fact(label="conversions", value=str(len(found.conversions)), detail=free))
+        facts.append(Fact("conversions", str(len(found.conversions)), free))
     facts += size_facts(found.dims)
-    facts += [Fact(label="note", value=each.reason, tone="absent") for each in found.notes if each.source == "plan"]
+    facts += [Fact("note", each.reason, tone="absent") for each in found.notes if each.source == "plan"]
     moved = [each.model_dump(include={*_MOVED}) for each in found.conversions]
     yield Document(title=found.model, aside=_aside(found), facts=facts, record={"moved": moved})
     for number, each in enumerate(found.conversions, 1):
@@ -168,7 +161,7 @@ def explanation_documents(found: "Explanation") -> Iterator[Document]:
         yield Document(title=found.item.name, record=found.item.model_dump(exclude={"name"}, exclude_defaults=True))
 
 
-def price_lines(found: "Explanation") -> dict[str, list[str]]:
+def price_lines(found: Explanation) -> dict[str, list[str]]:
     """The alternatives of each conversion and what would remove it, by tensor, for the page."""
     return {
         each.tensor: [
@@ -188,7 +181,7 @@ def price_lines(found: "Explanation") -> dict[str, list[str]]:
 def gates_document(report: GateReport) -> Document:
     """The failed checks and warnings, and the table of the models."""
     errors = [f"{each.model}: {text}" for each in report.models for text in each.messages("error")]
-    warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning", "skipped")]
+    warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning")]
     rows = []
     for each in report.models:
         row: dict[str, Any] = {"model": each.model, "result": each.status}

@@ -82,7 +82,8 @@ def _parts(document: Document) -> Iterable[RenderableType]:
             grid.add_row("" if number else _label(key), _cell(key, each))
     yield Padding(grid, (0, 0, 0, 2), expand=False)
     for key, rows in tables.items():
-        yield from (Text(), Text(f"  {_label(key)}", "bold"), Padding(table(rows), (0, 0, 0, 4), expand=False))
+        yield from (Text(), *([Text(f"  {_label(key)}", "bold")] if key else []))
+        yield Padding(table(rows), (0, 0, 0, 4), expand=False)
     if document.note:
         yield from (Text(), Text(document.note, "dim"))
 
@@ -161,13 +162,8 @@ def console(stream: TextIO, file: TextIO | None = None) -> Console:
     )
 
 
-def show(*parts: RenderableType) -> None:
-    """Print on stdout, without trailing blanks."""
-    show_text(rendered(*parts))
-
-
 def rendered(*parts: RenderableType) -> str:
-    """The lines that `show` prints."""
+    """The lines of some parts in the colours and the width of stdout, without trailing blanks."""
     page = StringIO()
     printer = console(sys.stdout, page)
     for part in parts:
@@ -185,12 +181,12 @@ def show_text(content: str) -> None:
         sys.stdout.write(content)
         sys.stdout.flush()
     except OSError as error:  # typer handles some of these errors differently
-        raise stdout_error(error) from error
+        raise stdout_error(error, "redirect it elsewhere; all files are written") from error
 
 
-def stdout_error(error: OSError) -> StdoutError:
+def stdout_error(error: OSError, hint: str = "redirect it elsewhere") -> StdoutError:
     """The error of stdout that cannot be written."""
-    return StdoutError((error.strerror or str(error)).lower(), where="stdout", hint="redirect it elsewhere")
+    return StdoutError((error.strerror or str(error)).lower(), where="stdout", hint=hint)
 
 
 def line(*spans: tuple[str, str]) -> Text:
