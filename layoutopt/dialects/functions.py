@@ -163,8 +163,7 @@ def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
             return other
         number += 1
         name, overload = (name, str(number)) if label.has_overloads else (f"{label.name}_{number}", "")
-    inputs, outputs = (tuple(value.name for value in side) for side in (body.inputs, body.outputs))
-    function = Function(label.domain, name, inputs, outputs, attributes, body, doc=text, overload=overload)
+    function = Function(label.domain, name, attributes, body, doc=text, overload=overload)
     graph.functions.append(function)
     return function
 

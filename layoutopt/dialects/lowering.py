@@ -251,7 +251,7 @@ def lowered_ops_of_layoutopt_are_calls(graph: Graph) -> Iterator[str]:
         function = functions.get((op.domain, op.op_type, op.overload))
         if function is None:
             yield f"{op!r}, which has no function"
-        elif len(op.inputs) > len(function.inputs) or not set(op.attributes) <= set(function.attributes):
+        elif len(op.inputs) > len(function.body.inputs) or not set(op.attributes) <= set(function.attributes):
             yield f"{op!r}, whose function has other parameters"
 
 
