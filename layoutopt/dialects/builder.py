@@ -21,7 +21,6 @@ from layoutopt.formats import (
     Slice,
     Transpose,
     pack,
-    packed_elements,
     packed_view,
     product,
 )
@@ -83,7 +82,9 @@ class Packed:
 
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened physical array."""
-        return packed_elements(self.data.numpy(), self.format, positions)
+        physical = self.view()
+        found: Array = physical[np.unravel_index(positions, physical.shape)]
+        return found
 
 
 # Records the ops on physical arrays that layout rules lower an op to.
@@ -397,22 +398,21 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
         builder: the builder that recorded them.
         outputs: the values of `graph` that become their results.
     """
-    final = {builder.outputs[index]: outputs[index] for index in builder.outputs}
-    values: dict[Value, Value | None] = {}
-    for constant in builder.constants:
-        values[constant] = graph.new_value(constant.name, constant.type, data=constant.data)
+    values = {each: graph.new_value(each.name, each.type, data=each.data) for each in builder.constants}
     recorded = list(builder.ops)
-    produced = {value for each in recorded for value in each.outputs if value is not None}
-    for source, result in final.items():
-        if source not in produced and result is not None:
+    produced = {value for each in recorded for value in each.outputs}
+    for index, source in builder.outputs.items():
+        result = outputs[index]
+        if result is not None and source in produced:
+            values[source] = result
+        elif result is not None:
             # The output is an input: an Identity gives it the output's name.
             recorded.append(Op("Identity", (source,), (result,), version=graph.opsets.get("", 0)))
             values[result] = result
     for number, each in enumerate(recorded):
         for value in each.outputs:
             if value is not None and value not in values:
-                target = final.get(value)
-                values[value] = target if target is not None else graph.new_value(value.name, value.type)
+                values[value] = graph.new_value(value.name, value.type)
         inputs = tuple(value and values.get(value, value) for value in each.inputs)
         name = op.name if len(recorded) == 1 else f"{op.name or first_name(op)}/{number}"
         copy = each.copy(inputs, tuple(value and values[value] for value in each.outputs), name=name)
