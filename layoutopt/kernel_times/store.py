@@ -22,7 +22,7 @@ import onnxruntime
 import platformdirs
 from pydantic import Field, TypeAdapter, ValidationError
 
-from layoutopt.runtime.processor import processor_fields, processor_name, reported_instruction_sets
+from layoutopt.runtime.processor import instruction_sets, processor_fields, processor_name
 
 _VERSION = 7
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -55,7 +55,7 @@ class Machine:
         names = (processor_name(), fields.get("cpu family"), fields.get("model"))
         return cls(
             " ".join(each for each in names if each),
-            " ".join(sorted(reported_instruction_sets().intersection(_INSTRUCTIONS.split()))),
+            " ".join(sorted(instruction_sets().intersection(_INSTRUCTIONS.split()))),
             " ".join(_text(path / "size").strip() for path in sorted(_CACHES.glob("index*"))),
             str(onnxruntime.__version__),
             threads,

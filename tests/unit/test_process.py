@@ -101,7 +101,7 @@ def test_instruction_sets_of_other_systems_are_those_of_numpy(monkeypatch: pytes
     assert processor.processor_fields() == {} and processor.processor_name()
     found = processor.instruction_sets()
     assert {"avx2", "avx512f"} & found == {"avx2", "avx512f"} & known
-    assert Machine.current().instructions == ""
+    assert found.issuperset(Machine.current().instructions.split())
 
 
 @pytest.fixture(autouse=True)
