@@ -150,7 +150,7 @@ def attention(*lines: str, inputs: str = "", outputs: str = "", heads: int = H, 
 
 def lower_half() -> np.ndarray:
     """A mask that keeps something in every row."""
-    return np.where(np.tri(S, L), 0.0, -np.inf).astype(np.float32)
+    return np.where(np.tri(S, L), 0.0, -np.inf).astype(np.float32).reshape(1, 1, S, L)
 
 
 FOUND = {
@@ -178,7 +178,7 @@ FOUND = {
 }
 MASKS = {
     "mask": lower_half(),
-    "each_head": np.linspace(-1, 1, H * S * L, dtype=np.float32).reshape(H, S, L),
+    "each_head": np.linspace(-1, 1, H * S * L, dtype=np.float32).reshape(1, H, S, L),
     "batches": np.linspace(-1, 1, B * S * L, dtype=np.float32).reshape(B, 1, S, L),
 }
 
@@ -210,7 +210,7 @@ LEFT = {
 @pytest.mark.parametrize("lines", LEFT.values(), ids=LEFT)
 def test_attention_that_is_left(lines: Sequence[str]) -> None:
     mask = lower_half()
-    mask[0] = -np.inf
+    mask[..., 0, :] = -np.inf
     proto = attention(*lines, mask=mask, scales=np.linspace(0.1, 0.3, H, dtype=np.float32).reshape(H, 1, 1))
     assert "MultiHeadAttention" not in kinds(fused(proto))
 
