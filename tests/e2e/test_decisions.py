@@ -106,7 +106,6 @@ def test_what_is_wrong_is_found_all_the_same(name: str, spoilt: str) -> None:
     def spoil(moment: str, step: layoutopt.Pass, graph: Graph) -> None:
         if (moment, step.name) == ("before", "assign-formats"):
             weight = graph.value(spoilt)
-            assert weight.data is not None
             numbers = weight.data.numpy().copy()
             numbers.flat[np.abs(numbers).argmax()] *= 1.01
             weight.data = ArrayData(numbers)

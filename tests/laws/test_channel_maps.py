@@ -141,7 +141,6 @@ def test_renames_keep_the_axes_that_they_say(kind: str) -> None:
     for sample, _, x, op in runnable(kind):
         rule = rule_of(op)
         for axis in range(x.ndim) if isinstance(rule, View) else ():
-            assert isinstance(rule, View)
             place = rule.unmerged_axis(op, axis)
             if place is None:
                 continue
@@ -230,8 +229,6 @@ def test_other_channels_go_the_same_way(case: tuple[Op, int]) -> None:
     op, axis = case
     rule, allowzero = rule_of(op), bool(op.integer("allowzero"))
     x, y, elements = op.inputs[0], op.outputs[0], op.elements(1)
-    assert rule is not None and x is not None and y is not None and elements is not None
-    assert x.shape is not None and y.shape is not None
     changed = facts(op).shape_edits(op, axis, OTHERS)
     if changed is None:
         return

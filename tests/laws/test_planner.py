@@ -213,7 +213,6 @@ def tied_problem(seed: int) -> planner.Problem:
 def moved(problem: planner.Problem, choice: Choice) -> tuple[float, int, int]:
     """Bytes, number and depths of the casts of a choice by definition, independent of `Problem.movement`."""
     due = due_casts(problem, choice)
-    assert due is not None
     casts = [(index, cast) for index, cast in due if cast is not None]
     nbytes = sum(problem.tensors[index].nbytes[cast] for index, cast in casts)
     return nbytes, len(casts), -sum(problem.tensors[index].depth for index, _ in casts)
@@ -221,7 +220,6 @@ def moved(problem: planner.Problem, choice: Choice) -> tuple[float, int, int]:
 
 def criteria(problem: planner.Problem, choice: Choice) -> tuple[float, int, int, float]:
     ranks = problem.ranks
-    assert ranks is not None
     return (*moved(problem, choice), sum(ranks(op, option)[0] for op, option in enumerate(choice)))
 
 
@@ -263,7 +261,6 @@ def reordered(problem: planner.Problem, rng: random.Random) -> tuple[planner.Pro
         return planner.Option(option.price, results, operands)
 
     ranks = problem.ranks
-    assert ranks is not None
     found = planner.Problem(
         [
             [moved_option(problem.ops[op][number]) for number in numbers]

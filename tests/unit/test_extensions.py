@@ -159,7 +159,6 @@ def test_a_rule_that_is_wrong() -> None:
 
         def lower(self, op: Op, build: base.Builder) -> None:
             x = build.input(0)
-            assert x is not None
             (result,) = build.op(op.op_type, [x], [build.output_type(0)])
             build.set_output(0, result)
 

@@ -96,7 +96,6 @@ def test_a_folded_normalisation_is_no_gain_of_formats(target: str, runtime: str)
     """Every compiler folds it, so that it is missing from the baseline, too."""
     report = layoutopt.optimize(given_model(NORMALISED), target, runtime=runtime).report
     assert report.changed and [op.kind for op in report.ops] == ["Conv"]
-    assert report.plan is not None and report.gain is not None
     assert report.gain.seconds_before == report.plan.seconds_before == report.gain.seconds_after
     assert report.gain.baseline == "folded"
     lifted, prices = lifted_graph(NORMALISED), load_target(target)
@@ -111,7 +110,6 @@ def test_a_folded_normalisation_is_no_gain_of_formats(target: str, runtime: str)
 )
 def test_times_of_ops_add_up_to_the_plan(target: str, runtime: str | None) -> None:
     report = layoutopt.optimize(given_model(CHAIN), target, runtime=runtime).report
-    assert report.gain is not None and report.plan is not None
     assert report.gain.seconds_after == report.plan.seconds_after
     assert sum(each.seconds for each in (*report.ops, *report.casts)) == pytest.approx(report.plan.seconds_after)
 
@@ -119,7 +117,6 @@ def test_times_of_ops_add_up_to_the_plan(target: str, runtime: str | None) -> No
 def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
     """The baseline has one reorder at either end; every convolution in the canonical format would have two."""
     report = layoutopt.optimize(given_model(CHAIN), "cpu-avx2").report
-    assert report.gain is not None and report.plan is not None
     assert report.gain.seconds_after > 0.95 * report.gain.seconds_before
     assert report.gain.seconds_before < 0.95 * report.plan.seconds_before
 
@@ -186,7 +183,6 @@ def test_a_plan_that_is_estimated_to_be_slower_is_no_candidate(monkeypatch: pyte
     def slower(*arguments: Any, **options: Any) -> GainReport:
         """The gain of a plan that takes twice as long."""
         found = gain(*arguments, **options)
-        assert found is not None
         return found.model_copy(update={"seconds_before": found.seconds_after / 2})
 
     monkeypatch.setattr(prices, "gain_at_target_prices", slower)
@@ -270,13 +266,10 @@ class Refined:
         self.monkeypatch.setattr(timed_batches, "process_time", count().__next__)
         model = load_target("cpu-avx2")
         self.times = RequestedTimes(store or KernelStore(MACHINE), max_seconds)
-        found = refine_prices(self.graph, model, NO_SIZES, self.plan(model), self.plan, self.times)
-        assert found is not None
-        return found
+        return refine_prices(self.graph, model, NO_SIZES, self.plan(model), self.plan, self.times)
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
-        assert self.product.signature is not None
         self.prices.append(model.kernel_seconds(self.product, self.product.signature))
         return plan(self.graph, model)
 
@@ -338,7 +331,6 @@ def test_a_plan_depends_on_no_other_run(max_seconds: float, before: str, refined
 
 def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     """The last plan is made at raised prices of kernels that were not timed; with time enough, no price is raised."""
-    assert refined.product.signature is not None
     estimate = load_target("cpu-avx2").kernel_seconds(refined.product, refined.product.signature)
     found = refined(InventedTimes(2.0), max_seconds=0.0)
     assert refined.times.num_newly_timed == 0 < len(refined.times.skipped)

@@ -85,7 +85,6 @@ def split_groups(graph: Graph) -> list[str]:
     found = []
     for op in filter(is_cast, graph.ops):
         (source,), (copy,) = op.inputs, op.outputs
-        assert source is not None and copy is not None
         if is_dequantizer(graph.producer(source)) and not graph.is_output(copy):
             found.append(op.name)
         found += [op.name for use in graph.uses(copy) if is_quantizer(use.op) and use.index == 0]
