@@ -31,7 +31,6 @@ HEAD = """
     boxes = Transpose <perm = [1, 0]> (rows)
 """
 
-
 MODELS = {
     # The boxes with the highest scores, and one more layer on them.
     "best": """(float[1, 8, 20, 50] y) {

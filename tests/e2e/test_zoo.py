@@ -56,16 +56,8 @@ def test_a_network_computes_the_same(network: str, target: str, dialect: str | N
 
 
 MOVES = {"keras_mobilenetv3s": 0, "resnet50": 1}
-MORE = {
-    "segformer_b0": 2,
-    "mobilenetv2": 1,
-    "efficientnet_b0": 1,
-    "whisper_enc": 1,
-    "sd_vae_decoder": 2,
-    "convnext_tiny": 1,
-    "detr": 1,
-}
-MORE |= {"keras_densenet121": 0, "upernet": 2, "vit_s": 1}
+MORE = {"segformer_b0": 2, "sd_vae_decoder": 2, "upernet": 2, "keras_densenet121": 0}
+MORE |= dict.fromkeys(("mobilenetv2", "efficientnet_b0", "whisper_enc", "convnext_tiny", "detr", "vit_s"), 1)
 
 
 @pytest.mark.parametrize(("network", "most"), quick_first(MOVES.items(), MORE.items()))

@@ -4,6 +4,7 @@ Every sample of the laws of layout rules is tested, with all inputs but the firs
 these properties.
 """
 
+from copy import deepcopy
 from itertools import product
 from math import prod
 
@@ -28,8 +29,7 @@ RENAMES = tuple(kind for kind, rule in rules().items() if isinstance(rule, View)
 
 def with_constants(sample: Sample, constants: dict[int, Array] | None = None) -> onnx.ModelProto:
     """The model of a sample with all inputs but the first as constants, some of them replaced by `constants`."""
-    model = onnx.ModelProto()
-    model.CopyFrom(sample.model)
+    model = deepcopy(sample.model)
     (node,), feed = model.graph.node, sample.feeds[0]
     arrays = {name: feed[name] for name in node.input[1:] if name}
     for index, array in (constants or {}).items():
@@ -54,8 +54,7 @@ def with_numbers(sample: Sample, changed: dict[int, dict[int, int]]) -> onnx.Mod
 
 def output_of(model: onnx.ModelProto, x: Array) -> Array:
     """The output of a model for an x of any shape."""
-    free = onnx.ModelProto()
-    free.CopyFrom(model)
+    free = deepcopy(model)
     for info in (*free.graph.input, *free.graph.output):
         info.type.tensor_type.ClearField("shape")
     return run(free, {free.graph.input[0].name: x})[0]

@@ -27,7 +27,6 @@ keras (float[2,16,16,8] image) => (float[2,16,16,16] y)
    y = Relu (sum)
 }"""
 
-
 LOOP = """
 <ir_version: 8, opset_import: ["" : 17]>
 steps (float[2,16,16,8] image, bool go) => (float[2,16,16,8] y)

@@ -31,7 +31,6 @@ from layoutopt.verification.runs import Request, run_original
 
 HEADS, WIDTH, VOCABULARY, POSITIONS = 4, 64, 50, 96
 
-
 DECODER = """<ir_version: 8, opset_import: ["" : 17]>
 decoder (int64[s0,s10] tokens, int64[s0,s77] mask, float[s0,4,s53,16] past_key, float[s0,4,s53,16] past_value)
 => (float[?,?,?] logits, float[?,?,?,?] key, float[?,?,?,?] value)
@@ -232,7 +231,6 @@ REQUIRED_SIZES = {
         {},
     ),
 }
-
 
 MASKS = {
     "by coordinates, as torch.onnx.export with dynamo": """

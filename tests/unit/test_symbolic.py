@@ -295,7 +295,6 @@ FACTS = {
     "Sub": Fact("y = Sub (h, h)", elements="0"),
 }
 
-
 CONTRIB_HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 TOKENS = """s = Shape (x) i = Constant <value_ints = [0]> () n = Gather (s, i) j = Constant <value_ints = [1]> ()
     c = Gather (s, j) rest = Constant <value_ints = [-1]> () t = Concat <axis = 0> (n, c, rest) r = Reshape (x, t)
