@@ -137,7 +137,8 @@ def ratios(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.
             sessions = {each: runtime.open(each, 1) for each in order}
             actions = [timed(sessions[each], feed) for each in (path, out)]
             in_rounds(actions, lambda done, _: done >= 1)
-            found = in_rounds(actions, is_over, starts_last=bool(turn % 2))
+            step = -1 if turn % 2 else 1
+            found = in_rounds(actions[::step], is_over)[::step]
             blocks.append([before / after for before, after in zip(*found, strict=True)])
             del sessions, actions
     return blocks

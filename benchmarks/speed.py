@@ -4,10 +4,9 @@
                                [--deployed] [FILE or NETWORK ...]
 
 By default target `cpu`, the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table:
-the original's time divided by the rewritten model's (median of pairs in one process, and the quartiles), the same for session
+the original's time divided by the rewritten model's (as `bench` measures it, with its interval), the same for session
 creation, the share of kernel time in Transpose and Reorder nodes, the largest error, and, with --openvino, OpenVINO's time
-divided by the rewritten model's. With several threads, one session exists at a time, six times each, since the threads of idle
-sessions spin on the same CPUs; only the speed-up is measured then. `--batch` sets the first extent of the inputs, and leaves
+divided by the rewritten model's. `--batch` sets the first extent of the inputs, and leaves
 out networks with a constant batch in their shapes. `--light` uses the models of the onnx package, with random weights.
 `--deployed` measures the networks that people deploy, planned with the default options, at the sizes of `zoo.SIZES`.
 """
@@ -18,12 +17,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parents[1] / "tests" / "e2e")]
 
@@ -38,7 +35,7 @@ from layoutopt.errors import LayoutoptError
 def main() -> None:
     arguments = parse()
     has_openvino = importlib.util.find_spec("openvino") is not None and arguments.openvino
-    print("| network | speed-up | quartiles | session | reorder share | error | against OpenVINO |")
+    print("| network | speed-up | interval | session | reorder share | error | against OpenVINO |")
     print("|---|---|---|---|---|---|---|")
     speed_ups, sessions = [], []
     with tempfile.TemporaryDirectory() as name:
@@ -51,19 +48,13 @@ def main() -> None:
                 continue
             out = folder / "out.onnx"
             result.save(out)
-            if arguments.threads > 1:
-                ratios = ratios_of_single_sessions(path, out, arguments.threads, arguments.seconds)
-                speed_ups.append(float(np.median(ratios)))
-                spread = "{:.2f} to {:.2f}".format(*np.percentile(ratios, [25, 75]))
-                print(f"| {path.stem} | {speed_ups[-1]:.2f} | {spread} | | | | |", flush=True)
-                continue
             options = {"threads": arguments.threads, "seconds": arguments.seconds, **sized(path)}
             report = bench([path, out], **options)
             before, after = report.models
             speed_ups.append(after.speed_up.value)
-            sessions.append(after.creation_speed_up.value)
-            other = openvino_ratio(path, after.time.value, options) if has_openvino else ""
-            spread = f"{after.speed_up.lower_quartile:.2f} to {after.speed_up.upper_quartile:.2f}"
+            sessions.append(after.creation_speed_up)
+            other = openvino_ratio(path, after.seconds, options) if has_openvino else ""
+            spread = f"{after.speed_up.low:.2f} to {after.speed_up.high:.2f}"
             share = f"{before.reorder_share:.1%} to {after.reorder_share:.1%}"
             error = f"{result.report.verification.largest_error or 0:.1e}"
             print(
@@ -138,37 +129,13 @@ def rebatched(model: onnx.ModelProto, batch: int) -> bool:
     return all(value.type.tensor_type.HasField("shape") for value in outputs.values())
 
 
-def ratios_of_single_sessions(path: Path, out: Path, threads: int, seconds: float) -> list[float]:
-    """Six ratios of the original's time and the rewritten model's, with one session in memory at a time."""
-    ratios = []
-    for turn in range(6):
-        times = {}
-        for model in (path, out) if turn % 2 else (out, path):
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
-            session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            generator = np.random.default_rng(0)
-            feed = {
-                each.name: generator.standard_normal(each.shape).astype(np.float32) for each in session.get_inputs()
-            }
-            runs, end = [], perf_counter() + seconds / 12
-            while perf_counter() < end or len(runs) < 6:
-                start = perf_counter()
-                session.run(None, feed)
-                runs.append(perf_counter() - start)
-            times[model] = float(np.median(runs[2:]))
-            del session
-        ratios.append(times[path] / times[out])
-    return ratios
-
-
 def openvino_ratio(path: Path, seconds: float, options: dict[str, Any]) -> str:
     """OpenVINO's time for the original, divided by `seconds`."""
     try:
         (report,) = bench([path], runtimes=["openvino"], **options).models
     except LayoutoptError:
         return "cannot run it"
-    return f"{report.time.value / seconds:.2f}"
+    return f"{report.seconds / seconds:.2f}"
 
 
 def mean(ratios: list[float]) -> float:

@@ -24,7 +24,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -54,7 +53,7 @@ MODEL = "model.onnx"
 
 _TAG = "CACHEDIR.TAG"
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# This folder is a cache of layoutopt. See https://bford.info/cachedir/\n"
-_OUTCOME, _KEY = "outcome", re.compile(r"[0-9a-f]{64}")
+_OUTCOME = "outcome"
 
 
 class Cache:
@@ -135,10 +134,6 @@ class Cache:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # kept by another process
                     raise
-
-    def entries(self) -> list[Path]:
-        """The folders of all entries, in no particular order. Any of them may be removed at any time."""
-        return [folder for folder in self.folder.glob("[0-9a-f][0-9a-f]/*") if _KEY.fullmatch(folder.name)]
 
     def _folder(self, key: str) -> Path:
         return self.folder / key[:2] / key

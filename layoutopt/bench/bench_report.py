@@ -6,9 +6,9 @@ New fields keep the schema version; a removed field or a changed meaning increme
 from pydantic import Field
 
 from layoutopt.report.schema import ReportModel
-from layoutopt.timing.statistics import Estimate, Ratio
+from layoutopt.timing.statistics import Ratio
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 class InputReport(ReportModel):
@@ -28,12 +28,13 @@ class ModelReport(ReportModel):
     runtime: str
     runtime_version: str
     inputs: list[InputReport]
-    time: Estimate = Field(description="seconds per run, of the processor with one thread in onnxruntime")
+    seconds: float = Field(
+        description="per run, of the processor with one thread in onnxruntime; the median of the blocks"
+    )
     speed_up: Ratio | None = Field(description="null for the first, which is the baseline")
-    creation: Estimate = Field(description="seconds from the file to a session")
-    creation_speed_up: Ratio | None
+    creation_seconds: float = Field(description="from the file to a session; the median of the blocks")
+    creation_speed_up: float | None = Field(description="the median of the ratios within the blocks")
     reorder_share: float = Field(description="fraction of the time of a run in Transposes and reorders")
-    samples: list[list[float]] = Field(description="seconds of every run, in the order of the rounds, block by block")
 
 
 class MachineReport(ReportModel):

@@ -11,23 +11,23 @@ from typing import Any, TypeAlias
 
 from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport
 from layoutopt.bench.runtimes import Runtime, load_runtime, reason_of
-from layoutopt.errors import ArgumentError, DimensionError, LayoutoptError, ModelError
+from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
 from layoutopt.files import path_text, scratch_folder
+from layoutopt.ir.sizes import checked_ranges
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface, read_interface
 from layoutopt.runtime.processor import processor_name
 from layoutopt.runtime.session import needs_ort_value
 from layoutopt.runtime.type_names import short_name
-from layoutopt.sample_inputs import SampleInputs, bound_sizes, sample_inputs_for, symbols_of
-from layoutopt.timing.interleaved import in_rounds, pinned, timed, usable_cpus
-from layoutopt.timing.speed_up import Block, measure_in_turns, speed_ups
-from layoutopt.timing.statistics import estimate, ratio
+from layoutopt.sample_inputs import bound_sizes, sample_inputs_for, symbols_of
+from layoutopt.timing.interleaved import pinned, usable_cpus
+from layoutopt.timing.speed_up import SpeedUp, measure_in_turns, speed_ups
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
 Feed: TypeAlias = dict[str, Array]
 
-_PROFILE_RUNS = (3, 20, 2.0)  # runs with profiling: smallest and largest number, and time limit in seconds
+_PROFILE_RUNS = 6  # of which the first does not count
 _MIN_SIZE = 2
 """The smallest default size of a symbolic dimension: size 1 would broadcast where other sizes are an error."""
 
@@ -37,12 +37,14 @@ class BenchCase:
     """A model, its runtime and its inputs.
 
     Attributes:
+        label: A for the first one, B for the next.
         path: the file.
         runtime: the runtime.
         feed: the inputs.
         output_types: names, types and shapes of the outputs, as text.
     """
 
+    label: str
     path: Path
     runtime: Runtime
     feed: Feed
@@ -95,7 +97,6 @@ def bench(
     cpus, loaded = usable_cpus(), [load_runtime(name) for name in runtimes]
     with pinned(threads) as cpu:
         cases, exclusions = _runnable_cases(zip(paths, interfaces, feeds, strict=True), loaded, threads, progress)
-        labels = ascii_uppercase if len(cases) <= len(ascii_uppercase) else [str(at + 1) for at in range(len(cases))]
         progress("running in turns")
         # The processor time of this thread is not that of a run in OpenVINO, which has threads of its own.
         clock = perf_counter if any(case.runtime.name != "onnxruntime" for case in cases) else None
@@ -106,26 +107,28 @@ def bench(
             clock=clock,
             max_seconds=3 * max(seconds, 10.0),
         )
+        found = [speed_ups(blocks, number)[0] for number in range(len(cases))]
         reports = []
-        for number, case in enumerate(cases):
-            progress(f"profiling {labels[number]}")
-            share = _reorder_share(case, threads)
-            reports.append(_model_report(number, labels[number], case, blocks, share, given))
+        for case, each in zip(cases, found, strict=True):
+            progress(f"profiling {case.label}")
+            reports.append(_model_report(case, each, _reorder_share(case, threads), given))
+    reports[0] = reports[0].model_copy(update={"speed_up": None, "creation_speed_up": None})
     machine = MachineReport(cpu=processor_name(), cpus=cpus, threads=threads, pinned_to=cpu)
+    pairs = list(zip(cases, found, strict=True))
     return BenchReport(
         layoutopt_version=VERSION,
         machine=machine,
         seed=seed,
         dims=sizes,
         blocks=len(blocks),
-        rounds=reports[0].time.count,
-        null=speed_ups(blocks, 0)[0].null,
+        rounds=sum(len(block.runs[0][0]) for block in blocks),
+        null=found[0].null,
         models=reports,
         warnings=[
             *exclusions,
-            *input_caveats(cases, labels, inferred),
+            *input_caveats(cases, inferred),
             *machine_caveats(machine),
-            *(each for number in range(len(cases) > 1, len(cases)) for each in speed_caveats(blocks, number, labels)),
+            *(caveat for pair in pairs[1:] or pairs for caveat in speed_caveats(pair[0].label, pair[1])),
         ],
     )
 
@@ -139,8 +142,8 @@ def same_inputs(
 ) -> tuple[dict[str, int], dict[str, int], list[Feed]]:
     """The sizes of symbolic dimensions, those of them that are inferred, and the inputs of every model.
 
-    A size is given by name or by arrays, or else inferred from the first model, or else the default, at least 2. Inputs are
-    given arrays, or else those of the first model where type and shape agree, or else random.
+    A size is given by name or by arrays, or else inferred from the first model, or else the default, at least 2. Other inputs
+    than the given ones are random, and equal for models with equal inputs.
 
     Raises:
         DimensionError: no model has a dimension in `dims`.
@@ -151,28 +154,18 @@ def same_inputs(
     for one in (one for one in inputs if needs_ort_value(one.type)):
         raise LayoutoptError(f"the runtimes accept no arrays of {short_name(one.type)}", where=one.name)
     defaults = {symbol.name: max(symbol.default, _MIN_SIZE) for each in interfaces for symbol in symbols_of(each)}
-    for name in dims:
-        if name not in defaults:
-            hint = f"there are {', '.join(defaults)}" if defaults else "all extents are fixed"
-            raise DimensionError("no such symbolic dimension", where=name, hint=hint)
+    checked_ranges(list(defaults), dims)
     known = bound_sizes(inputs, given, dims)
     own, names = {symbol.name for symbol in symbols_of(interfaces[0])}, {each.name for each in interfaces[0].inputs}
-    samples: SampleInputs = sample_inputs_for(models[0], _among(own, known), _among(names, given))
+    samples = sample_inputs_for(models[0], _among(own, known), _among(names, given))
     sizes = defaults | _among(defaults, samples.planned) | _among(defaults, known)
     drawn = [samples.draw(each, seed, sizes) for each in interfaces]
-    feeds = [
-        {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
-        for feed in drawn
-    ]
+    feeds = [feed | _among(feed, given) for feed in drawn]
     return sizes, {name: size for name, size in sizes.items() if name not in known}, feeds
 
 
 def _among(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
-
-
-def _shared(first: Array | None, own: Array) -> Array:
-    return own if first is None or (first.shape, first.dtype) != (own.shape, own.dtype) else first
 
 
 def _runnable_cases(
@@ -200,7 +193,8 @@ def _runnable_cases(
                 continue
             named = zip(interface.outputs, outputs, strict=True)
             types = [f"{name} {getattr(y, 'dtype', type(y).__name__)} {getattr(y, 'shape', '')}" for name, y in named]
-            cases.append(BenchCase(path, runtime, feed, types))
+            turn, letter = divmod(len(cases), len(ascii_uppercase))
+            cases.append(BenchCase(f"{ascii_uppercase[letter]}{turn or ''}", path, runtime, feed, types))
         if len(errors) == len(runtimes):
             raise errors[0]
         exclusions += [f"left out: {each.where}: {each.what}" for each in errors]
@@ -208,51 +202,41 @@ def _runnable_cases(
 
 
 def _reorder_share(case: BenchCase, threads: int) -> float:
-    fewest, most, limit = _PROFILE_RUNS
     with scratch_folder() as folder:
         session = case.runtime.open(case.path, threads, folder / "profile")
-        session.run(case.feed)
-        in_rounds(
-            [timed(partial(session.run, case.feed))],
-            lambda done, passed: done >= most or (done >= fewest and passed >= limit),
-        )
+        for _ in range(_PROFILE_RUNS):
+            session.run(case.feed)
         return session.reorder_share()
 
 
-def _model_report(
-    number: int, label: str, case: BenchCase, blocks: Sequence[Block], reorder_share: float, given: Mapping[str, Array]
-) -> ModelReport:
-    created, first = ([[min(block.created[each])] for block in blocks] for each in (number, 0))
-    times = [block.runs[number][0] for block in blocks]
+def _model_report(case: BenchCase, found: SpeedUp, reorder_share: float, given: Mapping[str, Array]) -> ModelReport:
     inputs = [
         InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
         for name, value in case.feed.items()
     ]
     return ModelReport(
-        label=label,
+        label=case.label,
         model=path_text(case.path),
         runtime=case.runtime.name,
         runtime_version=case.runtime.version,
         inputs=inputs,
-        time=estimate(times),
-        speed_up=speed_ups(blocks, number)[0].runs if number else None,
-        creation=estimate(created),
-        creation_speed_up=ratio(first, created) if number else None,
+        seconds=found.after,
+        speed_up=found.runs,
+        creation_seconds=found.creation_after,
+        creation_speed_up=found.creation,
         reorder_share=reorder_share,
-        samples=times,
     )
 
 
 # --- caveats: reasons why the numbers may be misleading, in one sentence each ---
 
 
-def speed_caveats(blocks: Sequence[Block], number: int, labels: Sequence[str]) -> Iterator[str]:
+def speed_caveats(label: str, found: SpeedUp) -> Iterator[str]:
     """Caveats of a speed-up over the first model: no difference is shown, or the machine was too busy for a measurement."""
-    pair, found = f"{labels[number]} against {labels[0]}", speed_ups(blocks, number)[0]
-    if number and found.runs.verdict == "no difference shown":
-        yield f"{pair}: no difference is shown, the confidence interval includes 1"
+    if label != "A" and found.runs.verdict == "no difference shown":
+        yield f"{label} against A: no difference is shown, the confidence interval includes 1"
     if found.disturbance:
-        yield f"{pair}: the machine is busy: {found.disturbance}"
+        yield f"{label} against A: the machine is busy: {found.disturbance}"
 
 
 def machine_caveats(machine: MachineReport) -> Iterator[str]:
@@ -263,13 +247,13 @@ def machine_caveats(machine: MachineReport) -> Iterator[str]:
         yield "this system cannot pin the process to one CPU"
 
 
-def input_caveats(cases: Sequence[BenchCase], labels: Sequence[str], inferred: Mapping[str, int]) -> Iterator[str]:
+def input_caveats(cases: Sequence[BenchCase], inferred: Mapping[str, int]) -> Iterator[str]:
     """Caveats of the inputs: inferred sizes, models with different inputs or outputs."""
     for symbol, size in inferred.items():
         yield f"the symbolic dimension {symbol} is taken to be {size}; --dim {symbol}=N gives its size"
-    types = [{(name, value.dtype, value.shape) for name, value in case.feed.items()} for case in cases]
-    for label, case, own in zip(labels[1:], cases[1:], types[1:], strict=False):
-        if own != types[0]:
-            yield f"{label} and {labels[0]} have different inputs"
+    first, *types = [{(name, value.dtype, value.shape) for name, value in case.feed.items()} for case in cases]
+    for case, own in zip(cases[1:], types, strict=True):
+        if own != first:
+            yield f"{case.label} and A have different inputs"
         if sorted(case.output_types) != sorted(cases[0].output_types):
-            yield f"{label} and {labels[0]} have different outputs"
+            yield f"{case.label} and A have different outputs"

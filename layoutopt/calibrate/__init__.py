@@ -3,7 +3,7 @@
 from layoutopt.calibrate import calibrate
 calibrate().profile           # the text of a target file
 
-grid    the kernels, which kernel_times times
+probes  the kernels, which kernel_times times
 fit     the target's numbers from the times, and the text of the calibrated target file
 """
 

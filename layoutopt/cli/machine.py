@@ -80,10 +80,10 @@ def _bench_document(report: BenchReport) -> Document:
         rows.append(
             {
                 "model": each.label,
-                "run_seconds": each.time.value,
+                "run_seconds": each.seconds,
                 f"{report.models[0].label} / model": ratio.pop("value"),
                 **ratio,
-                "session_seconds": each.creation.value,
+                "session_seconds": each.creation_seconds,
                 "Transposes and reorders percent": 100 * each.reorder_share,
             }
         )
@@ -109,5 +109,5 @@ def calibrate(given: Given, output: Path) -> None:
     record.add("--output", output, FileKind.TARGET, lambda: report.profile)
     with ProgressLine(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
-    shown = report.model_dump(exclude={"kernels", "profile"})
+    shown = report.model_dump(exclude={"profile"})
     record.show(report, Document(title=str(output), record=shown, note=f"Plan with it: --target {output}"))

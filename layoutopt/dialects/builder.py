@@ -6,7 +6,6 @@ time where an op requires them as numbers.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
 from itertools import zip_longest
 from typing import TypeAlias
 
@@ -15,7 +14,6 @@ import numpy as np
 from layoutopt.formats import (
     Conversion,
     Dim,
-    Extent,
     Format,
     Pad,
     Reshape,
@@ -27,11 +25,11 @@ from layoutopt.formats import (
     packed_view,
     product,
 )
-from layoutopt.formats.extent import Atom, FloorDiv
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.onnx_io.vocabulary import TO_IR
-from layoutopt.ops import estimated_extent, is_computable, physical_type
+from layoutopt.ops import estimated_extent, physical_type
+from layoutopt.ops.base import computed_list
 
 # Element types that a data-movement op does not support, and the wider types to which they are promoted.
 #
@@ -86,85 +84,6 @@ class Packed:
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened physical array."""
         return packed_elements(self.data.numpy(), self.format, positions)
-
-
-_ONE = TensorType(DType.INT64, (1,))
-
-
-class RuntimeExtents:
-    """Records the ops that compute extents, each as a tensor of one element.
-
-    Args:
-        build: the builder that records the ops.
-        arrays: values of the lowered graph from whose shapes extents are read.
-        operands: operands of the planned op, whose elements may be extents; the last of `arrays` are their lowered values.
-    """
-
-    def __init__(self, build: "OpBuilder", arrays: Sequence[Value | None], operands: Sequence[Value | None]) -> None:
-        self._build = build
-        self._sources: dict[
-            Extent, tuple[Value, int, bool]
-        ] = {}  # an array, and an axis or else the index of an element
-        self._lists: dict[tuple[Value, bool], Value] = {}
-        for value in (each for each in arrays if each is not None):
-            for axis, dim in enumerate(value.shape or ()):
-                if isinstance(dim, Extent):
-                    self._sources.setdefault(dim, (value, axis, True))
-        for operand, array in zip(operands, arrays[-len(operands) :] if operands else (), strict=True):
-            for position, element in enumerate((operand.elements if operand is not None else None) or ()):
-                if isinstance(element, Extent) and array is not None:
-                    self._sources.setdefault(element, (array, position, False))
-
-    def of(self, dim: Dim) -> Value | None:
-        """An extent as a tensor; None if it cannot be computed."""
-        return self._extent(Extent.of(dim)) if is_computable(dim, {*self._sources}) else None
-
-    def _extent(self, extent: Extent) -> Value:
-        if extent.number is not None:
-            return self._build.constant(np.asarray([extent.number], dtype=np.int64), "extent")
-        if extent in self._sources:
-            return self._element(*self._sources[extent])
-        terms = (self._product(factors, coefficient) for factors, coefficient in reversed(extent.terms))
-        return reduce(partial(self._arithmetic, "Add"), terms)
-
-    def _product(self, factors: tuple[Atom, ...], coefficient: int) -> Value:
-        pieces = [self._atom(factor) for factor in factors]
-        if coefficient != 1 or not pieces:
-            pieces.append(self._extent(Extent.of(coefficient)))
-        return reduce(partial(self._arithmetic, "Mul"), pieces)
-
-    def _atom(self, atom: Atom) -> Value:
-        extent = Extent.of_atom(atom)
-        if isinstance(atom, FloorDiv) and extent not in self._sources:
-            return self._arithmetic("Div", self._extent(atom.dividend), self._extent(atom.divisor))
-        return self._extent(extent)
-
-    def _arithmetic(self, op_type: str, one: Value, other: Value) -> Value:
-        (result,) = self._build.op(op_type, [one, other], [_ONE])
-        return result
-
-    def _element(self, array: Value, position: int, is_axis: bool) -> Value:
-        """The extent of an axis of an array, or one of its elements."""
-        key = array, is_axis
-        if key not in self._lists:
-            self._lists[key] = self._shape(array) if is_axis else self._as_list(array)
-        numbers = self._lists[key]
-        if numbers.shape == (1,):
-            return numbers
-        index = self._build.constant(np.asarray([position], np.int64), "index")
-        (result,) = self._build.op("Gather", [numbers, index], [_ONE])
-        return result
-
-    def _shape(self, value: Value) -> Value:
-        (result,) = self._build.op("Shape", [value], [TensorType(DType.INT64, (len(value.dims),))])
-        return result
-
-    def _as_list(self, value: Value) -> Value:
-        """An operand with extents as a vector of int64."""
-        result = value if value.shape else self._build.reshape(value, (1,))
-        if value.dtype is not DType.INT64:
-            result = self._build.cast(result, DType.INT64)
-        return result
 
 
 # Records the ops on physical arrays that layout rules lower an op to.
@@ -438,13 +357,25 @@ class OpBuilder:
         return self._extents_tensor(value, shape)
 
     def _extents_tensor(self, value: Value, shape: Shape) -> Value:
-        """Extents as a tensor, computed from operands; one that cannot be computed is -1, as for Reshape."""
-        extents = RuntimeExtents(self, [value, *self._inputs], self._op.inputs)
-        found = [extents.of(dim) for dim in shape]
-        assert found.count(None) < 2, f"{shape} has several extents that cannot be computed"
-        pieces = [piece or self.constant(np.asarray([-1], dtype=np.int64), "rest") for piece in found]
-        (result,) = self.op("Concat", pieces, [TensorType(DType.INT64, (len(shape),))], {"axis": 0})
-        return result
+        """Extents as a tensor, read from shapes and elements of operands; one that none of them has is -1, as for Reshape."""
+        sources: dict[Dim | None, tuple[Value, int, bool]] = {}  # an array, and an axis or else the index of an element
+        for array in filter(None, (value, *self._inputs)):
+            for axis, dim in enumerate(array.shape or ()):
+                sources.setdefault(dim, (array, axis, True))
+        for operand, array in zip(self._op.inputs, self._inputs, strict=True):
+            for position, element in enumerate((operand and operand.elements) or ()):
+                if array is not None and array.shape and array.dtype is DType.INT64:
+                    sources.setdefault(element, (array, position, False))
+        found = [(dim, None) if isinstance(dim, int) else (-1, sources.get(dim)) for dim in shape]
+        assert found.count((-1, None)) < 2, f"{shape} has several extents that no operand has"
+        shapes: dict[Value, Value] = {}
+        for array, _, is_axis in (source for _, source in found if source is not None):
+            if is_axis and array not in shapes:
+                (shapes[array],) = self.op("Shape", [array], [TensorType(DType.INT64, (len(array.dims),))])
+        return computed_list(
+            self,
+            [number if source is None else (shapes.get(source[0], source[0]), source[1]) for number, source in found],
+        )
 
     def _zeros(self, value: Value, shape: Shape) -> Value:
         """Zeros of the element type of a value, symbolic extents being those of the value."""
@@ -466,22 +397,21 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
         builder: the builder that recorded them.
         outputs: the values of `graph` that become their results.
     """
-    final = {builder.outputs[index]: outputs[index] for index in builder.outputs}
-    values: dict[Value, Value | None] = {}
-    for constant in builder.constants:
-        values[constant] = graph.new_value(constant.name, constant.type, data=constant.data)
+    values = {each: graph.new_value(each.name, each.type, data=each.data) for each in builder.constants}
     recorded = list(builder.ops)
-    produced = {value for each in recorded for value in each.outputs if value is not None}
-    for source, result in final.items():
-        if source not in produced and result is not None:
+    produced = {value for each in recorded for value in each.outputs}
+    for index, source in builder.outputs.items():
+        result = outputs[index]
+        if result is not None and source in produced:
+            values[source] = result
+        elif result is not None:
             # The output is an input: an Identity gives it the output's name.
             recorded.append(Op("Identity", (source,), (result,), version=graph.opsets.get("", 0)))
             values[result] = result
     for number, each in enumerate(recorded):
         for value in each.outputs:
             if value is not None and value not in values:
-                target = final.get(value)
-                values[value] = target if target is not None else graph.new_value(value.name, value.type)
+                values[value] = graph.new_value(value.name, value.type)
         inputs = tuple(value and values.get(value, value) for value in each.inputs)
         name = op.name if len(recorded) == 1 else f"{op.name or first_name(op)}/{number}"
         copy = each.copy(inputs, tuple(value and values[value] for value in each.outputs), name=name)

@@ -10,10 +10,10 @@ so the values in its body have no types.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.dialects.builder import OpBuilder, write_plain
+from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
-from layoutopt.ir.graph import CAST, DOMAIN, Graph, is_cast
+from layoutopt.ir.graph import CAST, DOMAIN, Graph, is_cast, to_text
 from layoutopt.ir.types import Attribute, DType, Function, Op, Opaque, OpaqueType, ReferenceAttribute, Value
 from layoutopt.ops import rule_of
 from layoutopt.passes import HoistFromQdqGroups
@@ -59,7 +59,7 @@ class Functions(Dialect):
         rule = rule_of(op)
         assert op.signature is not None
         if not builder.ops or (rule is not None and rule.is_layout_agnostic(op, op.signature)):
-            write_plain(graph, op, builder, outputs)
+            super().write(graph, op, builder, outputs)
             return
         stop_qdq_propagation(graph, builder)
         label = self.label(op)
@@ -166,47 +166,24 @@ def _kind(value: Attribute) -> str:
 
 def _find_or_add(graph: Graph, label: Label, draft: _Draft) -> Function:
     """The function with that body; functions of one name with different bodies are numbered."""
-    key = _structure(draft)
-    taken = {
-        (function.name, function.overload): function for function in graph.functions if function.domain == label.domain
-    }
+    body, attributes, text = draft.body, tuple(draft.attributes), _text(draft.body)
+    known = {(each.name, each.overload): each for each in graph.functions if each.domain == label.domain}
     number, name, overload = 1, label.name, ""
-    while (name, overload) in taken:
-        if taken[name, overload].doc == key:
-            return taken[name, overload]
+    while (other := known.get((name, overload))) is not None:
+        if (other.doc, other.attributes) == (text, attributes):
+            return other
         number += 1
         name, overload = (name, str(number)) if label.has_overloads else (f"{label.name}_{number}", "")
-    body = draft.body
-    function = Function(
-        label.domain,
-        name,
-        tuple(value.name for value in body.inputs),
-        tuple(value.name for value in body.outputs),
-        tuple(draft.attributes),
-        body,
-        doc=key,
-        overload=overload,
-    )
+    function = Function(label.domain, name, attributes, body, doc=text, overload=overload)
     graph.functions.append(function)
     return function
 
 
-def _structure(draft: _Draft) -> str:
+def _text(body: Graph) -> str:
     """The body as text, which is equal for equal functions."""
-    lines = []
-    for op in draft.body.ops:
-        attributes = ", ".join(f"{name}={_literal(value)}" for name, value in sorted(op.attributes.items()))
-        reads = ", ".join("" if value is None else value.name for value in op.inputs)
-        writes = ", ".join("" if value is None else value.name for value in op.outputs)
-        lines.append(f"{writes} = {op.op_type}({reads}){{{attributes}}}")
-    returned = ", ".join(value.name for value in draft.body.outputs)
-    return f"({', '.join(draft.attributes)}) " + "; ".join(lines) + f"; return {returned}"
-
-
-def _literal(value: Attribute) -> str:
-    if isinstance(value, Opaque):
-        return f"@{value.payload.name}" if isinstance(value.payload, ReferenceAttribute) else repr(value.payload)
-    return repr(value)
+    opaque = [each for op in body.ops for each in op.attributes.values() if isinstance(each, Opaque)]
+    constants = [repr(each.payload) for each in opaque if not isinstance(each.payload, ReferenceAttribute)]
+    return "\n".join([to_text(body), *constants])
 
 
 def _formats(op: Op) -> str:

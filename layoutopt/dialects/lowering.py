@@ -4,12 +4,11 @@ A dialect decides which ops implement a planned op; this module contains the par
 Constants are packed when they are read, so lowering does not allocate memory for them.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import prod
 
-from layoutopt.dialects.builder import OpBuilder, Packed, first_name
+from layoutopt.dialects.builder import OpBuilder, Packed, first_name, write_plain
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
@@ -63,7 +62,7 @@ def _is_dequantized(graph: Graph, value: Value) -> bool:
         op = graph.producer(op.x)
     if op is None or not is_dequantizer(op) or op.domain or op.version < _COPIED_SINCE:
         return False
-    scale, zero = (*op.inputs, None)[1:3]  # a copy per tensor, of int8, with a zero point, is wrong
+    scale, zero = op.input(1), op.input(2)  # a copy per tensor, of int8, with a zero point, is wrong
     return op.x.dtype is DType.INT8 and zero is not None and is_per_tensor(scale)
 
 
@@ -73,7 +72,7 @@ def _is_dequantized(graph: Graph, value: Value) -> bool:
 # Constants are packed when they are read, so lowering does not allocate memory for them.
 
 
-class Dialect(ABC):
+class Dialect:
     """A form in which planned graphs are written as ONNX.
 
     Attributes:
@@ -100,9 +99,9 @@ class Dialect(ABC):
         del graph
         return 0
 
-    @abstractmethod
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
         """Add the ops that the builder recorded for `op`, which compute `outputs`, to the lowered graph."""
+        write_plain(graph, op, builder, outputs)
 
     def shape(self, format: Format, shape: Shape) -> Shape:
         """The shape of the array of a tensor in a format; by default one extent per physical dimension."""
@@ -252,7 +251,7 @@ def lowered_ops_of_layoutopt_are_calls(graph: Graph) -> Iterator[str]:
         function = functions.get((op.domain, op.op_type, op.overload))
         if function is None:
             yield f"{op!r}, which has no function"
-        elif len(op.inputs) > len(function.inputs) or not set(op.attributes) <= set(function.attributes):
+        elif len(op.inputs) > len(function.body.inputs) or not set(op.attributes) <= set(function.attributes):
             yield f"{op!r}, whose function has other parameters"
 
 

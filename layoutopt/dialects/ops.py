@@ -3,13 +3,8 @@
 The dialect `standard` is the same on plans with the formats that ONNX can express, for every runtime.
 """
 
-from collections.abc import Sequence
-
-from layoutopt.dialects.builder import OpBuilder, write_plain
 from layoutopt.dialects.lowering import Dialect
-from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, FoldTransposes, ShareTransposes, SimplifyReshapes
-from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Op, Value
+from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, ShareTransposes, SimplifyReshapes
 from layoutopt.passes import HoistFromQdqGroups
 
 
@@ -27,10 +22,6 @@ class Ops(Dialect):
         *COMPACT,
     )
 
-    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
-        """Write the recorded ops."""
-        write_plain(graph, op, builder, outputs)
-
 
 class Standard(Ops):
     """Relu in NHWC  -->  Relu on an array of that shape; Conv stays in NCHW.
@@ -39,4 +30,4 @@ class Standard(Ops):
     """
 
     name = "standard"
-    passes = (*Ops.passes[: -len(COMPACT)], ShareTransposes(), FoldTransposes(), *COMPACT)
+    passes = (*Ops.passes[: -len(COMPACT)], ShareTransposes(), *COMPACT)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layoutopt.dialects.builder import OpBuilder, Packed, replace_op, rewriting, write_plain
+from layoutopt.dialects.builder import Packed, replace_op, rewriting
 from layoutopt.formats import Format
 from layoutopt.ir.constants import LARGE, Deferred, Rearranged, expanded_constant, with_narrow_elements
 from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.types import DType, Op, Value
-from layoutopt.ops import Inapplicable, X, Y, estimated_extent, rule_of
+from layoutopt.ops import Inapplicable, X, Y, rule_of
 from layoutopt.ops.axiswise import Nary, Unary
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
@@ -52,30 +52,6 @@ def _is_inserted(graph: Graph, value: Value) -> bool:
     """Whether a Transpose, or a function with one, computes a value, and layoutopt inserted it."""
     op = graph.producer(value)
     return op is not None and op.origin is None and (op.kind == "Transpose" or op.domain.startswith(DOMAIN))
-
-
-class FoldTransposes(Pass):
-    """Replace the Transpose of a constant by a constant, unless weights are trained.
-
-    before: w: [8,4] -> Transpose(1, 0) -> Gemm
-    after:  w, packed: [4,8] -> Gemm
-
-    An op that is written as Transpose, op, Transpose may have a Transpose of a constant operand.
-    """
-
-    name = "fold-transposes"
-    justifies_rewrite = False
-
-    def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the Transposes in topological order, so that chains are folded."""
-        for op in graph.ops if context.mode == "inference" else ():
-            data = op.x.data if op.kind == "Transpose" and not graph.is_output(op.y) else None
-            if data is None or op.y.static_shape is None:
-                continue
-            perm = op.integers("perm") or tuple(reversed(range(len(op.y.dims))))
-            packed = Packed(data, Format.plain(perm), op.y.static_shape, data.nbytes)
-            graph.replace_uses(op.y, graph.new_value(f"{op.y.name}__folded", op.y.type, data=packed))
-            graph.remove_op(op)
 
 
 class RematerializeConstants(Pass):
@@ -127,14 +103,14 @@ def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
         copy = op.copy(inputs, outputs, name=f"{value.name}/{op.name or number}", order=(), origin=None)
         graph.add_op(copy, first=True)
     source = result = copies[part.outputs[0]]
-    op = Op("Identity", (source,), (value,), name=f"{value.name}__layout", order=(-1, len(graph)))
-    builder = OpBuilder(op, [source], [value], {}, graph.opsets[""], op.name, Format.physical_shape)
+    value.data = None
+    layout = graph.add_op(Op("Identity", (source,), (value,), name=f"{value.name}__layout"), first=True)
+    builder = rewriting(graph, layout, "layout")
     for move in reversed(moves):
         if isinstance(move, Packed):
             result = builder.convert(result, Format.canonical(len(source.dims)), move.format, source.dims)
-    value.data = None
-    builder.outputs[0] = builder.reshape(result, tuple(estimated_extent(dim) for dim in value.dims))
-    write_plain(graph, op, builder, [value])
+    builder.set_output(0, result)
+    replace_op(graph, layout, builder)
 
 
 class ShareTransposes(Pass):

@@ -13,7 +13,7 @@ from layoutopt.driver.model_faults import raise_if_refused
 from layoutopt.errors import ModelError, PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.constants import stored_bytes
-from layoutopt.ir.graph import DOMAIN, Graph
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import as_range, symbols
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.ops import rules
@@ -129,14 +129,11 @@ def _reason_to_keep(job: Job, model: onnx_ir.Model) -> str:
 
 def _graph(job: Job, model: onnx_ir.Model, *, is_planned: bool) -> Graph:
     """The graph of a model; the functions of an earlier run and, to plan it, those without a layout rule are inlined."""
-    model = onnx_io.inline(model, DOMAIN)
-    if is_planned:
-        without_functions = onnx_io.inline_functions(model, lambda kind: kind in rules())
-        job.context.notes += [Note("inline", name, reason) for name, reason in without_functions.kept]
-        model = without_functions.model
+    model, kept = onnx_io.inline_functions(model, lambda kind: not is_planned or kind in rules())
     graph = inference.lift(model, strict=job.options.strict)
     infer_axis_letters(graph)
     if is_planned:
+        job.context.notes += [Note("inline", name, reason) for name, reason in kept.items()]
         job.context.growth = Growth(job.options.max_growth, stored_bytes(graph.regions()))
         _pin(job, graph)
     return graph

@@ -44,24 +44,20 @@ def measure(
         final: the rewritten model.
         copies: the models as Runnables.
     """
-    job.measurement = MeasurementReport(threads=job.options.threads, reason=obstacle(job))
-    if job.measurement.reason:
-        return ""
-    job.progress("measuring")
-    try:
-        if weight_bytes(source) > MAX_PREPACKED_BYTES:
-            raise LayoutoptError(f"the original has more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights")
-        original = Runnable.of(job.path) if job.path else copies.of(source)
-        found, skipped = _speed_ups(job, graph, samples, original, copies.of(final))
-    except RUN_OR_MEMORY_ERRORS as error:
-        job.measurement = MeasurementReport(threads=job.options.threads, reason=error_message(error))
-        return ""
+    reason, found, skipped = obstacle(job, source), list[SpeedUp](), list[dict[str, int]]()
+    if not reason:
+        job.progress("measuring")
+        try:
+            original = Runnable.of(job.path) if job.path else copies.of(source)
+            found, skipped = _speed_ups(job, graph, samples, original, copies.of(final))
+        except RUN_OR_MEMORY_ERRORS as error:
+            reason = error_message(error)
     rows = [_row(each) for each in found]
-    job.measurement = MeasurementReport(threads=job.options.threads, sizes=rows, skipped=skipped)
+    job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows, skipped=skipped)
     return reason_to_keep(found)
 
 
-def obstacle(job: Job) -> str:
+def obstacle(job: Job, source: onnx_ir.Model) -> str:
     """The reason why nothing can be measured; empty if there is none."""
     block = job.context.block
     if not job.options.measure or os.environ.get(VARIABLE):
@@ -70,7 +66,8 @@ def obstacle(job: Job) -> str:
         return f"{job.runtime.name} is not the onnxruntime of this machine"
     if block and block != blocked_channels():
         return f"this machine has no blocks of {block} channels"
-    return ""
+    is_large = weight_bytes(source) > MAX_PREPACKED_BYTES
+    return f"the original has more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights" if is_large else ""
 
 
 def _speed_ups(

@@ -10,7 +10,6 @@ import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.errors import FormatError, InvariantError, LayoutoptError, ModelError
-from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.sizes import Dims
 from layoutopt.runtime.errors import raise_if_out_of_memory
 from layoutopt.runtime.session import load_failure
@@ -80,7 +79,8 @@ def raise_if_refused(model: Model, dims: Dims, fault: ModelError) -> None:
 def has_fault(source: onnx_ir.Model) -> bool:
     """Whether onnx's checker refuses the repaired original as well."""
     try:
-        onnx_io.check(onnx_io.emit(inference.lift(onnx_io.inline(source, DOMAIN))))
+        model, _ = onnx_io.inline_functions(source, lambda kind: True)
+        onnx_io.check(onnx_io.emit(inference.lift(model)))
     except ModelError:
         return True
     return False

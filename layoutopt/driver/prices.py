@@ -9,7 +9,6 @@ The estimated gain of a plan over the original as the runtime runs it by itself 
 
 import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 import onnx_ir
@@ -29,10 +28,9 @@ from layoutopt.kernel_times import (
     KernelStore,
     Machine,
     RefinedPlan,
+    Refinement,
     RequestedTimes,
     default_folder,
-    refine_prices,
-    time_graphs,
 )
 from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
 from layoutopt.kernel_times.prices import UsedKernel, total_seconds
@@ -72,10 +70,11 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
         times = RequestedTimes(store, MAX_SECONDS)
         with scratch_folder() as folder:
             original = _optimised_original(job, source, graph, folder)
-            found = refine_prices(graph, model, context.sizes, first, plan_with, times, original, job.progress)
+            refinement = Refinement(graph, model, context.sizes, plan_with, times, job.progress)
+            found = refinement.best_plan(first, original)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
-            context.time_graphs = partial(time_graphs, times=RequestedTimes(store, MAX_SECONDS))
+            context.time_graphs = RequestedTimes(store, MAX_SECONDS).of_graphs
             return found.model, found.plan
         reason = "the time limit ended planning at the times of kernels"
     job.calibration = PricesReport(reason=reason)
@@ -168,10 +167,9 @@ def gain_at_target_prices(
 
 def gain_at_timed_prices(found: RefinedPlan) -> GainReport:
     """The gain of a plan for onnxruntime at measured prices; over the graph in canonical formats if an extent is not known."""
-    before = found.original_kernels or found.folded_kernels
     return GainReport(
-        baseline="optimised" if found.original_kernels else "folded",
-        seconds_before=total_seconds(before) if before else found.plan.baseline,
+        baseline=found.baseline,
+        seconds_before=found.baseline_seconds or found.plan.baseline,
         seconds_after=found.plan.seconds,
     )
 

@@ -126,13 +126,12 @@ class Result:
         Raises:
             OutputError: the file cannot be written, or must not replace an existing file; no file is changed then.
         """
-        if self.source is None or external_data is not None:
-            return onnx_io.write(self.model, path, external_data, source=self.origin, reads=self.reads, force=force)
-        if isinstance(self.source, str) and is_same_file(Path(self.source), Path(path)):
-            return WrittenFiles(Path(path))
-        if onnx_io.has_external_data(self.model):
-            return onnx_io.write(self.model, path, source=self.origin, reads=self.reads, force=force)
-        return onnx_io.copy(self.source, path, source=self.origin, reads=self.reads, force=force)
+        if self.source is not None and external_data is None:
+            if isinstance(self.source, str) and is_same_file(Path(self.source), Path(path)):
+                return WrittenFiles(Path(path))
+            if not onnx_io.has_external_data(self.model):
+                return onnx_io.copy(self.source, path, source=self.origin, reads=self.reads, force=force)
+        return onnx_io.write(self.model, path, external_data, source=self.origin, reads=self.reads, force=force)
 
 
 def _restored(model: bytes, *state: Any) -> Result:
@@ -288,9 +287,9 @@ def _verification_report(verdict: Verification | None, *, is_changed: bool) -> V
     return VerificationReport(
         status=verdict.status,
         reason=verdict.reason,
-        largest_error=worst.error if worst is not None else None,
+        largest_error=worst and worst.error,
         rounding=verdict.spread,
-        tolerance=worst.tolerance if worst is not None else None,
+        tolerance=worst and worst.tolerance,
         outputs_depend_on_inputs=verdict.depends_on_inputs if verdict.comparisons else None,
         block_by_definition=verdict.defined_block or None,
         sizes=[dict(each) for each in verdict.sizes],

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import Self
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.extent import Dim, Shape, quotient, static_shape
@@ -76,45 +75,16 @@ def run(step: Step, array: Array) -> Array:
             return resize(array, static_shape(step.after))
 
 
-class StepSequence:
-    """A sequence of steps under construction, without identities and with neighbours of one kind merged."""
-
-    def __init__(self, shape: Shape, steps: Iterable[Step] = ()) -> None:
-        """Begin with an array of this shape, and append `steps`."""
-        self.shape = shape
-        self._steps: list[Step] = []
-        for step in steps:
-            self._append(step)
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps so far."""
-        return tuple(self._steps)
-
-    def reshape(self, shape: Shape) -> None:
-        """Append a Reshape."""
-        self._append(Reshape(self.shape, shape))
-
-    def transpose(self, perm: tuple[int, ...]) -> None:
-        """Append a Transpose, unless it is the identity."""
-        if perm != tuple(range(len(perm))):
-            self._append(Transpose(self.shape, tuple(self.shape[axis] for axis in perm), perm))
-
-    def resize(self, shape: Shape, kept: Shape) -> None:
-        """Append a Slice of the axes that change to the extents `kept`, and a Pad with zeros to `shape`."""
-        changes = zip(self.shape, shape, kept, strict=True)
-        cut = tuple(old if old == new else keep for old, new, keep in changes)
-        self._append(Slice(self.shape, cut))
-        self._append(Pad(cut, shape))
-
-    def _append(self, step: Step) -> None:
-        last = self._steps[-1] if self._steps else None
-        if last is not None and type(step) is type(last) and not isinstance(step, Transpose):
-            self._steps.pop()
-            step = type(step)(last.before, step.after)
-        if step.before != step.after or isinstance(step, Transpose):
-            self._steps.append(step)
-        self.shape = step.after
+def _simplified(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """The steps without identities, and with neighbours of one kind as one step."""
+    found: list[Step] = []
+    for step in steps:
+        if found and type(step) is type(found[-1]) and not isinstance(step, Transpose):
+            step = type(step)(found.pop().before, step.after)
+        is_moving = isinstance(step, Transpose) and step.perm != tuple(range(len(step.perm)))
+        if is_moving or step.before != step.after:
+            found.append(step)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,85 +151,72 @@ def _shortest(conversion: Conversion, shape: Shape) -> tuple[Step, ...]:
     """The steps of a conversion; cached, since a model has many equal conversions."""
     src, dst = conversion.src, conversion.dst
     if conversion.is_identity(shape):
-        sequence = StepSequence(src.physical_shape(shape))
-        sequence.reshape(dst.physical_shape(shape))
-        return sequence.steps
-    attempts = [_TransposePlan.make(conversion, shape, merges=merges) for merges in (False, True)]
-    sequences = [attempt.steps() for attempt in attempts if not attempt.inconvertible]
-    intermediates = product((src, dst), (attempts[-1].inconvertible, range(src.rank))) if not sequences else ()
-    for fmt, axes in intermediates:
+        return _simplified([Reshape(src.physical_shape(shape), dst.physical_shape(shape))])
+    sequences = []
+    sizes = [*zip(src.padded_shape(shape), shape, dst.padded_shape(shape), strict=True)]
+    resized = {axis for axis, (source, _, destination) in enumerate(sizes) if source != destination}
+    inconvertible: list[int] = []
+    for merges in (False, True):
+        digits = _merged_digits(src, shape, resized, merges), _merged_digits(dst, shape, resized, merges)
+        extents = [_transposed_extent(axis, each, digits) for axis, each in enumerate(sizes)]
+        inconvertible = [axis for axis, extent in enumerate(extents) if extent is None]
+        if not inconvertible:
+            transposed = tuple(extent for extent in extents if extent is not None)
+            sequences.append(_simplified(_by_one_transpose(conversion, shape, digits, transposed, merges=merges)))
+    for fmt, axes in product((src, dst), (inconvertible, range(src.rank))) if not sequences else ():
         unblocked = fmt.without_blocks(axes)
         halves = Conversion(src, unblocked), Conversion(unblocked, dst)
-        steps = [step for half in halves for step in _shortest(half, shape)]
-        sequences.append(StepSequence(src.physical_shape(shape), steps).steps)
+        sequences.append(_simplified(step for half in halves for step in _shortest(half, shape)))
     return min(sequences, key=_sort_key)
 
 
-@dataclass(frozen=True, slots=True)
-class _TransposePlan:
-    """A conversion by one Transpose, with resized axes on both sides of it.
+def _by_one_transpose(
+    conversion: Conversion, shape: Shape, digits: tuple[_Digits, _Digits], transposed: Shape, *, merges: bool
+) -> Iterator[Step]:
+    """The steps that resize axes on the source side, transpose, and resize axes on the destination side.
 
-    Attributes:
+    Args:
         conversion: the formats.
         shape: the logical shape.
         digits: the digits of the source and the destination.
-        source: the padded extents of the axes in the source.
         transposed: the extents of the axes in the Transpose.
-        destination: the padded extents of the axes in the destination.
-        inconvertible: the axes that one Transpose cannot convert.
-        merges: whether digits that continue each other are merged and digits of extent 1 dropped.
+        merges: whether axes of the Transpose that stay neighbours become one.
     """
+    (src, dst), source, destination = digits, conversion.src.padded_shape(shape), conversion.dst.padded_shape(shape)
+    axes = _transpose_axes(digits, transposed, merges=merges)
+    before = tuple(extent for _, extent in axes)
+    perm = tuple(sorted(range(len(axes)), key=lambda index: axes[index][0]))
+    after = tuple(before[index] for index in perm)
+    yield Reshape(conversion.src.physical_shape(shape), _extents(src, source))
+    yield from _resized(_extents(src, source), _extents(src, transposed), _extents(src, shape))
+    yield Reshape(_extents(src, transposed), before)
+    yield Transpose(before, after, perm)
+    yield Reshape(after, _extents(dst, transposed))
+    yield from _resized(_extents(dst, transposed), _extents(dst, destination), _extents(dst, shape))
+    yield Reshape(_extents(dst, destination), conversion.dst.physical_shape(shape))
 
-    conversion: Conversion
-    shape: Shape
-    digits: tuple[_Digits, _Digits]
-    source: Shape
-    transposed: Shape
-    destination: Shape
-    inconvertible: tuple[int, ...]
-    merges: bool
 
-    @classmethod
-    def make(cls, conversion: Conversion, shape: Shape, *, merges: bool) -> Self:
-        """The plan for one shape."""
-        src, dst = conversion.src, conversion.dst
-        source, destination = src.padded_shape(shape), dst.padded_shape(shape)
-        resized = {axis for axis, (old, new) in enumerate(zip(source, destination, strict=True)) if old != new}
-        digits = _merged_digits(src, shape, resized, merges), _merged_digits(dst, shape, resized, merges)
-        sizes = zip(source, shape, destination, strict=True)
-        extents = [_transposed_extent(axis, each, digits) for axis, each in enumerate(sizes)]
-        inconvertible = tuple(axis for axis, dim in enumerate(extents) if dim is None)
-        transposed = tuple(dim for dim in extents if dim is not None)
-        return cls(conversion, shape, digits, source, transposed, destination, inconvertible, merges)
+def _resized(before: Shape, after: Shape, kept: Shape) -> Iterator[Step]:
+    """A Slice of the axes that change to the extents `kept`, and a Pad with zeros."""
+    cut = tuple(old if old == new else keep for old, new, keep in zip(before, after, kept, strict=True))
+    yield Slice(before, cut)
+    yield Pad(cut, after)
 
-    def steps(self) -> tuple[Step, ...]:
-        """Resize on the source side, transpose, resize on the destination side."""
-        src, dst = self.digits
-        sequence = StepSequence(self.conversion.src.physical_shape(self.shape))
-        sequence.reshape(_extents(src, self.source))
-        sequence.resize(_extents(src, self.transposed), _extents(src, self.shape))
-        axes = self._transpose_axes()
-        sequence.reshape(tuple(extent for _, extent in axes))
-        sequence.transpose(tuple(sorted(range(len(axes)), key=lambda index: axes[index][0])))
-        sequence.reshape(_extents(dst, self.transposed))
-        sequence.resize(_extents(dst, self.destination), _extents(dst, self.shape))
-        sequence.reshape(self.conversion.dst.physical_shape(self.shape))
-        return sequence.steps
 
-    def _transpose_axes(self) -> list[tuple[int, Dim]]:
-        """The axes of the Transpose in source order: the position in the destination, and the extent."""
-        spans = [_common_spans(axis, self.digits) for axis in range(len(self.transposed))]
-        position = {each: index for index, each in enumerate(_refined_digits(self.digits[1], spans, self.transposed))}
-        axes: list[tuple[int, Dim]] = []
-        next_position = -1
-        for each in _refined_digits(self.digits[0], spans, self.transposed):
-            last = axes[-1][1] if self.merges and position[each] == next_position else None
-            if isinstance(last, int) and isinstance(each.extent, int):
-                axes[-1] = axes[-1][0], last * each.extent
-            else:
-                axes.append((position[each], each.extent))
-            next_position = position[each] + 1
-        return axes
+def _transpose_axes(digits: tuple[_Digits, _Digits], sizes: Shape, *, merges: bool) -> list[tuple[int, Dim]]:
+    """The axes of the Transpose in source order: the position in the destination, and the extent."""
+    spans = [_common_spans(axis, digits) for axis in range(len(sizes))]
+    position = {each: index for index, each in enumerate(_refined_digits(digits[1], spans, sizes))}
+    axes: list[tuple[int, Dim]] = []
+    next_position = -1
+    for each in _refined_digits(digits[0], spans, sizes):
+        last = axes[-1][1] if merges and position[each] == next_position else None
+        if isinstance(last, int) and isinstance(each.extent, int):
+            axes[-1] = axes[-1][0], last * each.extent
+        else:
+            axes.append((position[each], each.extent))
+        next_position = position[each] + 1
+    return axes
 
 
 def _merged_digits(fmt: Format, shape: Shape, resized: Collection[int], merges: bool) -> _Digits:

@@ -23,7 +23,7 @@ from layoutopt.inference.driver import Inference, infer, names_of, shape_of
 from layoutopt.inference.op_inference import HINT, ValueType, contradicts, type_proto, without_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
-from layoutopt.onnx_io.emission import Emission
+from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.messages import contradict, display_name, nodes
 from layoutopt.onnx_io.repair import Repair, repairs_of
 from layoutopt.onnx_io.schema import (
@@ -60,7 +60,7 @@ def lift(model: ir.Model, *, strict: bool = False) -> Graph:
     build(model, model.graph, graph, names)
     check_operands(model)
     add_runtime_types(graph, names)
-    check_structure(weightless_message(Emission(graph).model))
+    check_structure(weightless_message(emit(graph)))
     recorded = repairs_of(model)
     repairs = [*(recorded.found if recorded is not None else ()), *infer_types(graph, names)]
     if repairs and (strict or not _is_confirmed(model)):
@@ -203,12 +203,11 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
     unknown = [value for value in computed if value.rank is None]
     if not unknown:
         return
-    emission = Emission(graph)
-    proto = weightless_message(emission.model)
+    proto = weightless_message(emit(graph))
     for node in nodes(proto):
         if node.domain == UNCHECKED_DOMAIN and is_onnxruntime_op("", node.op_type, version):
             node.domain = ""
-    _expose(proto, [emission.names[value] for value in unknown])
+    _expose(proto, [value.name for value in unknown])
     try:
         session = Session(proto.SerializeToString(), is_optimised=False)
     except RUNTIME_ERRORS:
@@ -216,7 +215,7 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
     outputs = {each.name: each for each in session.get_outputs()}
     known = {str(dim): dim for value in graph.inputs for dim in value.shape or () if isinstance(dim, Extent)}
     for value in unknown:
-        _set_type(value, outputs[emission.names[value]], known, names)
+        _set_type(value, outputs[value.name], known, names)
 
 
 def _is_onnxruntime_op(op: Op, version: int) -> bool:

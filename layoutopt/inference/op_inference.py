@@ -20,7 +20,6 @@ from layoutopt.onnx_io.messages import has_map
 from layoutopt.onnx_io.schema import find_schema, is_tolerated
 from layoutopt.onnx_io.vocabulary import FROM_IR, TO_IR, DimNames, attribute_to_ir
 from layoutopt.ops.shape_functions import (
-    ContradictionError,
     Dims,
     Elements,
     Node,
@@ -329,7 +328,7 @@ def _results_or_none(function: Callable[[Node], list[T | None]], node: Node) -> 
     """The results of a shape function; None for each output if the operands contradict each other."""
     try:
         return function(node)
-    except ContradictionError:
+    except ValueError:
         return [None] * len(node.outputs)
 
 

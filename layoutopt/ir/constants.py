@@ -110,12 +110,9 @@ def chunks(data: Data) -> Iterator[Array]:
 def _split_groups(groups: Iterable[list[Data]], key: Callable[[Data], bytes]) -> Iterator[list[Data]]:
     """Split groups by a key, which is computed only where a group has two members or more."""
     for group in groups:
-        if len(group) == 1:
-            yield group
-            continue
         found: dict[bytes, list[Data]] = {}
         for data in group:
-            found.setdefault(key(data), []).append(data)
+            found.setdefault(key(data) if len(group) > 1 else b"", []).append(data)
         yield from found.values()
 
 

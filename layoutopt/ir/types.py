@@ -5,7 +5,7 @@ way its elements are stored: a `Format`, and the state of the padding elements o
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -203,6 +203,7 @@ class Opaque:
 Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Opaque
 
 
+@dataclass(eq=False)
 class Value:
     """One tensor of the graph: a name, a type, a storage, and its elements if it is a constant.
 
@@ -212,24 +213,19 @@ class Value:
     letters of the axes by their roles, in logical order (`inference.axis_letters`): empty without roles, None before inference.
     """
 
-    def __init__(
-        self,
-        name: str,
-        type: TensorType | OpaqueType,
-        *,
-        storage: Storage | None = None,
-        data: Data | None = None,
-        origin: object = None,
-        tensor: str = "",
-    ) -> None:
-        self.name = name
-        self.tensor = tensor or name
-        self.type = type
-        self.storage = storage if storage is not None else self._canonical()
-        self.data = data
-        self.origin = origin
-        self.elements: tuple[Dim | None, ...] | None = None
-        self.axis_letters: str | None = None
+    name: str
+    type: TensorType | OpaqueType
+    _: KW_ONLY
+    storage: Storage | None = None
+    data: Data | None = None
+    origin: object = None
+    tensor: str = ""
+    elements: tuple[Dim | None, ...] | None = field(default=None, init=False)
+    axis_letters: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.tensor = self.tensor or self.name
+        self.storage = self._canonical() if self.storage is None else self.storage
 
     def give_type(self, type: TensorType | OpaqueType) -> None:
         """Set the type, and the storage to the canonical one."""
@@ -306,6 +302,7 @@ Operands: TypeAlias = tuple[Value | None, ...]
 """The inputs or outputs of an op; None for an absent one."""
 
 
+@dataclass(eq=False)
 class Op:
     """One operation. Compared by identity; linked by the graph that owns it, which alone changes its operands.
 
@@ -316,35 +313,20 @@ class Op:
     that do not depend on each other. `origin` is the onnx_ir node that the op was lifted from, for the emitter.
     """
 
-    def __init__(
-        self,
-        op_type: str,
-        inputs: Operands,
-        outputs: Operands,
-        *,
-        domain: str = "",
-        overload: str = "",
-        version: int = 0,
-        name: str = "",
-        attributes: dict[str, Attribute] | None = None,
-        bodies: "dict[str, Graph] | None" = None,
-        captured: int = 0,
-        order: tuple[int, ...] = (),
-        origin: object = None,
-    ) -> None:
-        self.op_type = op_type
-        self.inputs = inputs
-        self.outputs = outputs
-        self.domain = domain
-        self.overload = overload
-        self.version = version
-        self.name = name
-        self.attributes = attributes if attributes is not None else {}
-        self.bodies = bodies if bodies is not None else {}
-        self.captured = captured
-        self.order = order
-        self.origin = origin
-        self.signature: Signature | None = None
+    op_type: str
+    inputs: Operands
+    outputs: Operands
+    _: KW_ONLY
+    domain: str = ""
+    overload: str = ""
+    version: int = 0
+    name: str = ""
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    bodies: "dict[str, Graph]" = field(default_factory=dict)
+    captured: int = 0
+    order: tuple[int, ...] = ()
+    origin: object = None
+    signature: Signature | None = field(default=None, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and copy: everything but the origin, whose links run through the whole model."""
@@ -358,9 +340,8 @@ class Op:
             outputs: the outputs of the copy.
             changes: further arguments of `Op` in which the copy differs.
         """
-        names = ("domain", "overload", "version", "name", "bodies", "captured", "order", "origin")
-        same = {name: getattr(self, name) for name in names} | {"attributes": dict(self.attributes)}
-        return Op(self.op_type, inputs, outputs, **(same | changes))
+        changes = {"attributes": dict(self.attributes), **changes}
+        return replace(self, inputs=inputs, outputs=outputs, **changes)
 
     @property
     def kind(self) -> str:
@@ -432,8 +413,6 @@ class Function:
 
     domain: str
     name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
     attributes: tuple[str, ...]
     body: "Graph"
     doc: str = ""

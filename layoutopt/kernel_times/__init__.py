@@ -4,16 +4,15 @@ plan -> its ops and conversions -> one model per distinct kernel -> times, kept 
 kernels have times
 """
 
-from layoutopt.kernel_times.refinement import RefinedPlan, refine_prices
+from layoutopt.kernel_times.refinement import RefinedPlan, Refinement
 from layoutopt.kernel_times.store import KernelStore, Machine, default_folder
-from layoutopt.kernel_times.timed_batches import RequestedTimes, time_graphs
+from layoutopt.kernel_times.timed_batches import RequestedTimes
 
 __all__ = [
     "KernelStore",
     "Machine",
     "RefinedPlan",
+    "Refinement",
     "RequestedTimes",
     "default_folder",
-    "refine_prices",
-    "time_graphs",
 ]

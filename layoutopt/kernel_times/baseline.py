@@ -64,19 +64,13 @@ def kernels_in_default_formats(
         return priced_with(measured, fused_tensors=fused_tensors)
 
     regions = regions_with_rule(graph)
-    if not all(_is_known(value, sizes) for region in regions for value in region.values if _is_read(region, value)):
+    # Optional outputs without readers, such as the mask of Dropout, may have no known shape.
+    read = (value for region in regions for value in region.values if region.uses(value) or region.is_output(value))
+    if not all(_is_known(value, sizes) for value in read):
         return []
-    signatures = {
-        op: signature
-        for region in regions
-        for op, signature in default_signatures(region, priced_with(new_model(), sizes=sizes))
-    }
+    at_sizes = priced_with(new_model(), sizes=sizes)
+    signatures = {op: found for region in regions for op, found in default_signatures(region, at_sizes)}
     return plan_kernels(graph, new_model(), sizes, prices, signatures)
-
-
-def _is_read(region: Graph, value: Value) -> bool:
-    """Whether a value counts: optional outputs without readers, such as the mask of Dropout, may have no known shape."""
-    return bool(region.uses(value)) or region.is_output(value)
 
 
 def _is_known(value: Value, sizes: Sizes) -> bool:

@@ -68,6 +68,15 @@ class RandomConstant:
         return small_numbers(np.random.default_rng(0), self.shape)
 
 
+def kernel_key(graph: Graph) -> str:
+    """Op types, types of inputs, and a digest of the graph without floating-point elements, equal for equal kernels."""
+    data = [each.data for each in graph.values if each.dtype is not DType.FLOAT32]
+    text = f"{[each.version for each in graph.ops]} {to_text(graph)}"
+    digest = sha256(b"".join([text.encode(), *(each.numpy().tobytes() for each in data if each is not None)]))
+    kinds, inputs = (", ".join(each) for each in ((op.kind for op in graph.ops), (str(x.type) for x in graph.inputs)))
+    return f"layoutopt {VERSION}: {kinds} ({inputs}) {digest.hexdigest()[:16]}"
+
+
 @dataclass(frozen=True, eq=False)
 class LoweredGraph:
     """A lowered graph with inputs of known extents: several kernels that compute the same as one.
@@ -80,47 +89,48 @@ class LoweredGraph:
 
     @cached_property
     def key(self) -> str:
-        """The number of ops, the inputs, and a digest of all ops, without the elements of constants."""
-        numbers = {value: number for number, value in enumerate(self.graph.values)}
-        lines = []
-        for op in self.graph.ops:
-            operands = [
-                value and f"{'constant ' if value.is_constant else ''}{numbers[value]}: {value.type}"
-                for value in (*op.inputs, *op.outputs)
-            ]
-            fields = sorted(f"{name}={value}" for name, value in op.attributes.items())
-            lines.append(f"{op.kind}-{op.version} {operands} {fields}")
-        digest = sha256("\n".join(lines).encode()).hexdigest()[:16]
-        inputs = ", ".join(str(each.type) for each in self.graph.inputs)
-        return f"layoutopt {VERSION}: {len(lines)} lowered ops ({inputs}) {digest}"
+        """The identifier of the kernel in the store."""
+        return kernel_key(self.graph)
 
     def serialized(self) -> bytes:
         """The ONNX model."""
         return onnx_io.to_bytes(onnx_io.emit(self.graph))
 
 
-@dataclass(frozen=True, eq=False)
-class LoweredKernel:
-    """An op on operands in given formats.
-
-    Attributes:
-        op: the op, with extents that are all known.
-        formats: the format of every operand of known rank.
-        opsets: the operator sets of its model.
-    """
-
-    op: Op
-    formats: Mapping[Slot, Format]
-    opsets: Mapping[str, int]
+class LoweredKernel(LoweredGraph):
+    """An op on operands in given formats: `graph` has this op alone, not lowered."""
 
     @classmethod
     def of(cls, op: Op, formats: Mapping[Slot, Format], opsets: Mapping[str, int]) -> "LoweredKernel | None":
-        """The kernel of an op; None if it cannot run alone: bodies, symbolic extents, activations other than float32."""
+        """The kernel of an op; None if it cannot run alone: bodies, symbolic extents, activations other than float32.
+
+        Args:
+            op: the op.
+            formats: the format of every operand of known rank.
+            opsets: the operator sets of its model.
+        """
         op = _without_epilogue(op, opsets.get("", 1))
         opaque = any(isinstance(each, Opaque) for each in op.attributes.values())
         if op.bodies or opaque or not all(_is_timed(each) for each in (*op.inputs, *op.outputs) if each is not None):
             return None
-        return cls(op, formats, opsets)
+        graph = Graph("kernel", dict(opsets))
+        graph.stage = "cast"
+        added = dict[Value, Value]()
+        for index, value in enumerate(op.inputs):
+            if value is not None and value not in added:
+                added[value] = graph.add_value(_operand(value, f"x{index}", formats.get(Slot("in", index))))
+        graph.inputs += [each for each in added.values() if not each.is_constant]
+        inputs = tuple(value and added[value] for value in op.inputs)
+        outputs = tuple(
+            value and graph.add_value(_operand(value, f"y{index}", formats.get(Slot("out", index))))
+            for index, value in enumerate(op.outputs)
+        )
+        alone = op.copy(inputs, outputs, name="kernel", order=())
+        storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
+        alone.signature = Signature(*storages)
+        graph.add_op(alone)
+        graph.outputs += [each for each in outputs if each is not None]
+        return cls(graph)
 
     @classmethod
     def of_conversion(
@@ -130,53 +140,19 @@ class LoweredKernel:
         op = Op(CAST, (Value("x", type),), (Value("y", type),), domain=DOMAIN, version=1)
         return cls.of(op, {Slot("in", 0): src, Slot("out", 0): dst}, opsets)
 
-    @cached_property
-    def key(self) -> str:
-        """The op on its operands in one line, equal for equal kernels, with a digest of the elements of integer constants."""
-        data = [each.data for each in self.op.inputs if each is not None and each.dtype is not DType.FLOAT32]
-        elements = b"".join(each.numpy().tobytes() for each in data if each is not None)
-        digest = f" {sha256(elements).hexdigest()[:16]}" if elements else ""
-        return f"layoutopt {VERSION}: opset {self.op.version}, {' '.join(to_text(self._graph()).split())}{digest}"
-
-    def _graph(self) -> Graph:
-        """The op alone, not lowered."""
-        graph = Graph("kernel", dict(self.opsets))
-        graph.stage = "cast"
-        op, added = self.op, dict[Value, Value]()
-        for index, value in enumerate(op.inputs):
-            if value is not None and value not in added:
-                added[value] = graph.add_value(self._operand(value, f"x{index}", Slot("in", index)))
-        graph.inputs += [each for each in added.values() if not each.is_constant]
-        inputs = tuple(value and added[value] for value in op.inputs)
-        outputs = tuple(
-            value and graph.add_value(self._operand(value, f"y{index}", Slot("out", index)))
-            for index, value in enumerate(op.outputs)
-        )
-        alone = op.copy(inputs, outputs, name="kernel", order=())
-        alone.signature = Signature(
-            tuple(None if each is None else each.storage for each in inputs),
-            tuple(None if each is None else each.storage for each in outputs),
-        )
-        graph.add_op(alone)
-        graph.outputs += [each for each in outputs if each is not None]
-        return graph
+    @property
+    def op(self) -> Op:
+        """The op, with its signature."""
+        return self.graph.ops[0]
 
     @cached_property
     def _lowered(self) -> Graph:
         block = blocked_channels()
         # Without the dialect's passes: there is nothing to fuse, and the check of the block size would be timed too. Not by the
         # dialect's own `lower`, for which no array is blocked in a graph without blocked filters.
-        lowered = Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), self._graph())
+        lowered = Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), self.graph)
         _remove_interface_reshapes(lowered)
         return lowered
-
-    def _operand(self, value: Value, name: str, slot: Slot) -> Value:
-        data = value.data
-        if data is not None and not _keeps_elements(value):
-            assert value.shape is not None
-            data = RandomConstant(tuple(map(int, value.shape)))
-        storage = Storage(self.formats[slot]) if slot in self.formats else None
-        return Value(name, value.type, storage=storage, data=data)
 
     @cached_property
     def alternatives(self) -> list[LoweredGraph]:
@@ -190,20 +166,22 @@ class LoweredKernel:
 
     @cached_property
     def _algorithms(self) -> tuple[Iterable[Graph], float]:
-        return alternatives(self._lowered, blocked_channels() or 0) if self._may_have_alternatives else ((), 1.0)
-
-    @property
-    def _may_have_alternatives(self) -> bool:
-        """Whether it is a convolution with more than one tap, in blocks of this machine."""
-        x, filter = self.formats.get(X), self.op.inputs[1] if len(self.op.inputs) > 1 else None
-        if self.op.op_type != "Conv" or x is None or filter is None or filter.shape is None:
-            return False
-        is_blocked = x.block(_CHANNELS) > 1 and x.block(_CHANNELS) == blocked_channels()
-        return is_blocked and any(extent != 1 for extent in filter.shape[2:])
+        op, block = self.op, blocked_channels()
+        storage = op.signature[X] if op.op_type == "Conv" and op.signature is not None else None
+        filter = op.inputs[1] if storage is not None and storage.format.block(_CHANNELS) == block else None
+        is_pointwise = filter is None or all(extent == 1 for extent in filter.dims[2:])
+        return alternatives(self._lowered, block) if block and not is_pointwise else ((), 1.0)
 
     def serialized(self) -> bytes:
         """The ONNX model."""
         return LoweredGraph(self._lowered).serialized()
+
+
+def _operand(value: Value, name: str, format: Format | None) -> Value:
+    data = value.data
+    if data is not None and not _keeps_elements(value):
+        data = RandomConstant(tuple(map(int, value.dims)))
+    return Value(name, value.type, storage=None if format is None else Storage(format), data=data)
 
 
 def _remove_interface_reshapes(graph: Graph) -> None:
@@ -250,5 +228,4 @@ def _is_timed(value: Value) -> bool:
 
 def _keeps_elements(value: Value) -> bool:
     """Whether the time of a kernel may depend on the elements of a constant: axes, sizes, bounds."""
-    assert isinstance(value.type, TensorType) and value.shape is not None
-    return value.dtype is not DType.FLOAT32 or prod(map(int, value.shape)) <= _KEPT
+    return value.dtype is not DType.FLOAT32 or prod(map(int, value.dims)) <= _KEPT

@@ -106,11 +106,6 @@ class StoredPrices(MeasuredPrices):
         others = (self._requested.get(each.key) for each in (kernel.alternatives if self.uses_alternatives else ()))
         return [seconds, *(each for each in others if each is not None)]
 
-    def has_all_times(self, kernel: LoweredKernel) -> bool:
-        """Whether the kernel and the other algorithms for its op have times."""
-        keys = (kernel.key, *(each.key for each in kernel.alternatives))
-        return all(self._requested.get(each) is not None for each in keys)
-
     def correct_estimates(self) -> None:
         """Correct the estimates of all kinds and op types by the times of the kernels that have been priced."""
         means = {kind: sum(each.values()) / len(each) for kind, each in self._ratios.items()}

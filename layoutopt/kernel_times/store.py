@@ -1,7 +1,9 @@
 """The store of kernel times: one file per machine, onnxruntime and number of threads, in the user's cache folder.
 
-    {"kernel_times": 6, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
-    {"kernel": "layoutopt 0.1.0: opset 18, graph kernel(...) ...", "seconds": 0.000129, "cost": 0.011}
+    {"kernel_times": 7, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
+    ["layoutopt 0.1.0: Relu (float32[1,64,56,56]) 5e1f...", 0.000129, 0.011]
+
+A line has a kernel, its seconds, or null if onnxruntime does not run it alone, and the seconds that timing it took.
 
 A line is appended for every kernel, and the first line of a kernel counts, so that later runs and other processes have its
 time. A damaged line is ignored, and its kernel is timed again. If the folder cannot be written, the times stay in memory, and
@@ -13,16 +15,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 import onnxruntime
 import platformdirs
+from pydantic import Field, TypeAdapter, ValidationError
 
 from layoutopt.runtime.processor import processor_fields, processor_name, reported_instruction_sets
 
-_VERSION = 6
+_VERSION = 7
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _INSTRUCTIONS = """amx_int8 amx_tile avx avx2 avx512_bf16 avx512_vnni avx512f avx512vl avx_vnni f16c fma
 asimd asimddp bf16 i8mm sve"""
@@ -70,6 +72,10 @@ class StoredTime(NamedTuple):
 
     seconds: float | None
     cost: float
+
+
+_Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_LINE = TypeAdapter(tuple[str, _Seconds | None, _Seconds])
 
 
 def default_folder() -> Path:
@@ -136,9 +142,8 @@ class KernelStore:
         self._times |= new
         if self.path is None or not new:
             return
-        lines = [{"kernel": key, **each._asdict()} for key, each in new.items()]
         header = [] if self.path.exists() else [{"kernel_times": _VERSION, **asdict(self.machine)}]
-        text = "".join(f"{json.dumps(each)}\n" for each in [*header, *lines])
+        text = "".join(f"{json.dumps(each)}\n" for each in [*header, *((key, *time) for key, time in new.items())])
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
@@ -161,12 +166,7 @@ def _read(path: Path) -> dict[str, StoredTime]:
     """The first time of every kernel in a file, without damaged lines."""
     found: dict[str, StoredTime] = {}
     for line in _text(path).splitlines():
-        try:
-            record = json.loads(line)
-            key, seconds, cost = record["kernel"], record["seconds"], float(record["cost"])
-            time = StoredTime(None if seconds is None else float(seconds), cost)
-        except (ValueError, TypeError, KeyError):
-            continue
-        if isinstance(key, str) and all(0 <= each < inf for each in time if each is not None):
-            found.setdefault(key, time)
+        with suppress(ValidationError):
+            key, seconds, cost = _LINE.validate_json(line)
+            found.setdefault(key, StoredTime(seconds, cost))
     return found

@@ -6,21 +6,19 @@ every run that requests the kernel. So a second run makes the same requests, get
 same request: also if the first run was interrupted, if other models were optimised in between, or if the machine is busy.
 
 Kernels are timed in batches, and stored as if the machine always had one speed. The speed of a shared machine varies by up to a
-half within minutes. Each batch includes reference kernels, and the times of a batch are multiplied by (first time of the
-references / their time in the batch).
+half within minutes. Each batch includes a reference kernel, and the times of a batch are multiplied by (first time of the
+reference / its time in the batch).
 """
 
 from collections.abc import Iterable, Sequence
-from statistics import fmean
 from time import process_time
 
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.kernels import LoweredGraph
 from layoutopt.kernel_times.store import KernelStore
-from layoutopt.kernel_times.timer import REFERENCE, ReferenceKernel, TimedModel, time_kernels
+from layoutopt.kernel_times.timer import REFERENCE, TimedModel, time_kernels
 
 _BATCH = 32  # kernels
-_SPACING = 8  # kernels for each reference kernel, so that a batch of long ones has enough of its times
 _CREATION_SHARE = 1 / 3  # of the time for a batch: two rounds take twice as long as the first runs of new sessions
 
 
@@ -52,6 +50,12 @@ class RequestedTimes:
         """The time of a kernel; None if it was not requested, or has none."""
         return self._seconds.get(key)
 
+    def of_graphs(self, graphs: Sequence[Graph]) -> list[float | None]:
+        """Request the times of lowered graphs, the most important ones first; None for those without a time."""
+        models = [LoweredGraph(each) for each in graphs]
+        self.request(models)
+        return [self.get(each.key) for each in models]
+
     def request(self, kernels: Iterable[TimedModel]) -> bool:
         """Request the times of kernels, the most important ones first, and return whether there were new requests."""
         pending = [each for each in {each.key: each for each in kernels}.values() if each.key not in self._seconds]
@@ -68,29 +72,11 @@ class RequestedTimes:
         return bool(pending)
 
     def _time(self, kernels: Sequence[TimedModel]) -> None:
-        """Add the times of kernels to the store, scaled to the speed of the first references; at least that of the first."""
-        threads, begin = self._store.machine.threads, process_time()
-        batch: list[TimedModel] = []
-        for start in range(0, len(kernels), _SPACING):
-            batch += [ReferenceKernel(start), *kernels[start : start + _SPACING]]
-        found = time_kernels(batch, threads, begin + self._remaining * _CREATION_SHARE)
-        cost = (process_time() - begin) / len(found)
-        references = [found.pop(each.key) for each in batch if isinstance(each, ReferenceKernel) and each.key in found]
-        now = fmean(each for each in references if each is not None)
-        first = self._store.get(REFERENCE)
-        scale = 1.0 if first is None or first.seconds is None else first.seconds / now
+        """Add the times of kernels to the store, scaled to the speed of the first reference; at least that of the first."""
+        begin = process_time()
+        found = time_kernels(kernels, self._store.machine.threads, begin + self._remaining * _CREATION_SHARE)
+        now, first = found.pop(REFERENCE), self._store.get(REFERENCE)
+        scale = 1.0 if now is None or first is None or first.seconds is None else first.seconds / now
         times = {key: None if seconds is None else seconds * scale for key, seconds in found.items()}
-        self._store.add({REFERENCE: now, **times}, cost)
+        self._store.add({REFERENCE: now, **times}, (process_time() - begin) / len(found))
         self.num_newly_timed += sum(each is not None for each in times.values())
-
-
-def time_graphs(graphs: Sequence[Graph], times: RequestedTimes) -> list[float | None]:
-    """The times of lowered graphs in seconds; None for those that do not run, or after the budget was spent.
-
-    Args:
-        graphs: the graphs, the most important ones first.
-        times: requests them.
-    """
-    models = [LoweredGraph(each) for each in graphs]
-    times.request(models)
-    return [times.get(each.key) for each in models]

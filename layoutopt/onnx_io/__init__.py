@@ -4,7 +4,7 @@ file --read--> onnx_ir.Model    Graph --emit--> onnx_ir.Model --write--> file
 """
 
 from layoutopt.onnx_io.emission import drop_output_shapes, emit
-from layoutopt.onnx_io.inlining import inline, inline_functions
+from layoutopt.onnx_io.inlining import inline_functions
 from layoutopt.onnx_io.interface import declared_inputs, inputs_of
 from layoutopt.onnx_io.messages import parse_message
 from layoutopt.onnx_io.reader import from_message, read
@@ -23,7 +23,6 @@ __all__ = [
     "fingerprint",
     "from_message",
     "has_external_data",
-    "inline",
     "inline_functions",
     "inputs_of",
     "parse_message",

@@ -42,13 +42,9 @@ def drop_output_shapes(model: ir.Model, names: Collection[str]) -> None:
 
 
 class Emission:
-    """The ONNX model of a graph, and the names of the values in it.
+    """The ONNX model of a graph, in `model`.
 
     Bodies capture outer values again by name. Every name is unique in the model, so that no name shadows another.
-
-    Attributes:
-        model: the model.
-        names: the names of the values of the graph and of its bodies.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -64,7 +60,6 @@ class Emission:
         for op in (op for each in self._graphs for op in each.ops if op.bodies):
             for body in op.bodies.values():
                 self._declare(op, body)
-        self.names = {value: each.name or "" for value, each in self._values.items()}
         origin = graph.root.origin if isinstance(graph.root.origin, ir.Model) else None
         version, opsets = _ir_version(graph, origin), self._opset_imports(graph)
         functions = list(origin.functions.values()) if origin is not None else []
@@ -172,8 +167,8 @@ class Emission:
         body = function.body
         self._values |= {value: declare(value, value.name) for value in body.values}
         graph = ir.Graph(
-            [self._values[body.value(name)] for name in function.inputs],
-            [self._values[body.value(name)] for name in function.outputs],
+            [self._values[value] for value in body.inputs],
+            [self._values[value] for value in body.outputs],
             nodes=[*map(self._node, body.ops)],
             opset_imports=dict(opsets),
             doc_string=function.doc or None,
@@ -200,17 +195,16 @@ class Emission:
         return node
 
     def _attributes(self, op: Op) -> list[ir.Attr]:
-        """The attributes of an op in the order of the original node; unchanged attributes are those of the original node."""
+        """The attributes of an op, graphs last; unchanged attributes are those of the original node."""
         known = op.origin.attributes if isinstance(op.origin, ir.Node) else {}
         schema = find_schema(op.op_type, op.domain, op.version)
-        found = {
-            name: known[name]
+        found = (
+            known[name]
             if name in known and is_same_attribute(known[name], value)
             else attribute_to_ir(name, value, schema)
             for name, value in op.attributes.items()
-        }
-        found |= {name: ir.AttrGraph(name, self._bodies[body]) for name, body in op.bodies.items()}
-        return [found[name] for name in dict.fromkeys([*(name for name in known if name in found), *found])]
+        )
+        return [*found, *(ir.AttrGraph(name, self._bodies[body]) for name, body in op.bodies.items())]
 
 
 def _ir_version(graph: Graph, origin: ir.Model | None) -> int:

@@ -7,7 +7,6 @@ function that calls another one twice, which calls a third one twice and so on, 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 import onnx_ir as ir
@@ -15,7 +14,7 @@ from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass, RemoveUnusedOpsetsPass
 
 from layoutopt.errors import ModelError
-from layoutopt.ir.graph import Graph, UnusedNames
+from layoutopt.ir.graph import DOMAIN, Graph, UnusedNames
 from layoutopt.onnx_io.schema import find_schema, opsets_of
 from layoutopt.onnx_io.structure import build
 from layoutopt.onnx_io.vocabulary import DimNames, subgraphs, values_of
@@ -23,53 +22,34 @@ from layoutopt.onnx_io.vocabulary import DimNames, subgraphs, values_of
 _RUNTIME_DOMAINS = ("ai.onnx", "com.microsoft")  # with their subdomains: runtimes have kernels for their ops
 
 
-@dataclass(frozen=True, slots=True)
-class Inlined:
-    """A model with fewer functions.
-
-    Attributes:
-        model: the model; the original if it has no function to be inlined.
-        kept: the functions that are not inlined, each with the reason.
-    """
-
-    model: ir.Model
-    kept: tuple[tuple[str, str], ...]
-
-
-def inline(model: ir.Model, domain: str) -> ir.Model:
-    """The model without functions of `domain` and of those below it; the model itself where it has none.
-
-    Raises:
-        ModelError: one is written for another opset than the model.
-    """
-    found = [function for function in model.functions.values() if _is_below(function.domain, domain)]
-    for function in found:
-        if reason := incompatibility(function, model):
-            raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
-    return _inlined(model, found)
-
-
-def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> Inlined:
-    """Inline the functions that no kernel implements.
+def inline_functions(model: ir.Model, is_known: Callable[[str], bool]) -> tuple[ir.Model, dict[str, str]]:
+    """Inline the functions that layoutopt wrote, and those that no kernel implements.
 
     Args:
         model: the model, which is not changed.
         is_known: whether calls of this op type, with its domain in front, are not inlined.
 
+    Returns:
+        The model with fewer functions, the original if there are none to inline; and why others are not inlined, by name.
+
     Raises:
-        ModelError: functions call each other recursively.
+        ModelError: functions call each other recursively, or one that layoutopt wrote is for another opset than the model.
     """
     reasons = {function: _reason(function, model, is_known) for function in model.functions.values()}
     inlined = {function.identifier() for function, reason in reasons.items() if not reason}
     if is_too_large(model, inlined):
         too_large = f"inlining would lead to more than {MAX_INLINED_OPS:,} ops, or to too many copies of one"
         reasons = {function: reason or too_large for function, reason in reasons.items()}
-    kept = tuple((_name(function), reason) for function, reason in reasons.items() if reason)
-    return Inlined(_inlined(model, [function for function, reason in reasons.items() if not reason]), kept)
+    kept = {_name(function): reason for function, reason in reasons.items() if reason}
+    return _inlined(model, [function for function, reason in reasons.items() if not reason]), kept
 
 
 def _reason(function: ir.Function, model: ir.Model, is_known: Callable[[str], bool]) -> str:
     """The reason why a function is not inlined; empty if it is."""
+    if _is_below(function.domain, DOMAIN):
+        if reason := incompatibility(function, model):
+            raise ModelError(reason, where=_name(function), hint="let functions import the opsets of the model")
+        return ""
     if is_known(f"{function.domain}::{function.name}"):
         return "its op type has a layout rule or a kernel"
     if not function.domain or any(_is_below(function.domain, domain) for domain in _RUNTIME_DOMAINS):

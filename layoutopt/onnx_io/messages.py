@@ -92,9 +92,8 @@ def contradict(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:
 
 
 def _check_type(type_: onnx.TypeProto, where: str) -> None:
-    while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
-        type_ = getattr(type_, kind).elem_type
-    if kind in ("tensor_type", "sparse_tensor_type"):
+    type_ = _innermost(type_)
+    if (kind := type_.WhichOneof("value")) in ("tensor_type", "sparse_tensor_type"):
         element = getattr(type_, kind).elem_type
         if element not in onnx.TensorProto.DataType.values():
             raise ModelError(
@@ -265,6 +264,11 @@ def keep_messages(field: Any, kept: Sequence[Any]) -> None:
         field.extend(copies)
 
 
+def keep_last(field: Any, key: str) -> None:
+    """Keep the last one of the messages in a repeated field that have the same key."""
+    keep_messages(field, [*{getattr(each, key): each for each in field}.values()])
+
+
 MAP_TYPES = "layoutopt.map_types"
 """The key in the meta of a main graph: the types with maps of its inputs and outputs, by name."""
 
@@ -289,6 +293,11 @@ def restore_map_types(proto: onnx.GraphProto, graph: ir.Graph) -> None:
 
 def has_map(type_: onnx.TypeProto) -> bool:
     """Whether a type is a map, or a sequence or optional of maps."""
+    return _innermost(type_).HasField("map_type")
+
+
+def _innermost(type_: onnx.TypeProto) -> onnx.TypeProto:
+    """The type of the elements of nested sequences and optional values."""
     while (kind := type_.WhichOneof("value")) in ("sequence_type", "optional_type"):
         type_ = getattr(type_, kind).elem_type
-    return bool(kind == "map_type")
+    return type_

@@ -120,7 +120,7 @@ def _content(path: Path) -> memoryview:
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
-                raise ModelError("is empty", where=str(path), hint=_EXPORT)
+                return memoryview(b"")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except FileNotFoundError as error:
         raise ModelError("no such file", where=str(path), hint="check the path") from error

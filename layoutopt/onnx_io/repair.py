@@ -10,13 +10,13 @@ A repair needs a confirmation: ONNX Runtime has to load the original model (`Rep
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
 
 from layoutopt.files import scratch_folder
-from layoutopt.onnx_io.messages import contradict, graphs, keep_messages, nodes
+from layoutopt.onnx_io.messages import contradict, graphs, keep_last, keep_messages, nodes
 from layoutopt.onnx_io.schema import MIN_IR_VERSION
 from layoutopt.runtime.session import load_failure
 
@@ -87,12 +87,12 @@ def _keep_last(message: onnx.ModelProto) -> None:
     """Keep the last one of the parts of one name that ONNX Runtime saves repeatedly, although it has used one of them."""
     for opset in message.opset_import:
         opset.domain = "" if opset.domain == "ai.onnx" else opset.domain
-    lists: list[tuple[Any, str]] = [(message.opset_import, "domain")]
-    lists += [(node.attribute, "name") for node in nodes(message)]
+    keep_last(message.opset_import, "domain")
+    for node in nodes(message):
+        keep_last(node.attribute, "name")
     for graph in graphs(message):
-        lists += [(graph.initializer, "name"), (graph.quantization_annotation, "tensor_name")]
-    for messages, key in lists:
-        keep_messages(messages, list({getattr(each, key): each for each in messages}.values()))
+        keep_last(graph.initializer, "name")
+        keep_last(graph.quantization_annotation, "tensor_name")
 
 
 def attach(model: ir.Model, repairs: Repairs) -> None:

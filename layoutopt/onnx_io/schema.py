@@ -66,11 +66,10 @@ def operators() -> list[tuple[str, str]]:
 @lru_cache(maxsize=1)
 def opsets_of_onnx() -> dict[str, int]:
     """The newest opset of each domain of onnx."""
-    return {"" if domain == "ai.onnx" else domain: newest for domain, (_, newest) in _version_map().items()}
-
-
-def _version_map() -> dict[str, tuple[int, int]]:
-    return dict(onnx.defs.C.schema_version_map())
+    return {
+        "" if domain == "ai.onnx" else domain: newest
+        for domain, (_, newest) in dict(onnx.defs.C.schema_version_map()).items()
+    }
 
 
 def is_onnxruntime_op(domain: str, op_type: str, version: int) -> bool:
@@ -129,30 +128,21 @@ _ERRORS = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, Va
 
 
 def check_structure(proto: onnx.ModelProto) -> None:
-    """Run onnx's checker. Outputs without a type and unknown ranks, which it refuses, are completed before.
+    """Run onnx's checker. It refuses outputs without a type and unknown ranks, so these are completed in the message before.
 
     Raises:
         ModelError: the checker refuses the model; the message is the checker's, on one line.
     """
-    try:
-        onnx.checker.check_model(_typed(proto))
-    except _ERRORS as error:
-        raise model_error(error) from error
-
-
-def _typed(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The message, or a copy in which inputs and outputs without a type or a rank have a type that the checker accepts."""
-    if all(_has_rank(info) for info in (*proto.graph.input, *proto.graph.output)):
-        return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    for info in copy.graph.output:
+    for info in proto.graph.output:
         if not info.type.WhichOneof("value"):
             info.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    for info in (*copy.graph.input, *copy.graph.output):
+    for info in (*proto.graph.input, *proto.graph.output):
         if not _has_rank(info):
             info.type.tensor_type.shape.SetInParent()
-    return copy
+    try:
+        onnx.checker.check_model(proto)
+    except _ERRORS as error:
+        raise model_error(error) from error
 
 
 def _has_rank(info: onnx.ValueInfoProto) -> bool:

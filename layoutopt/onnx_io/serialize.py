@@ -11,7 +11,6 @@ the values of the main graph.
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import onnx
@@ -20,7 +19,7 @@ from google.protobuf.message import EncodeError, Message  # type: ignore[import-
 
 from layoutopt.errors import LayoutoptError, OutputError
 from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, incompatibility, is_too_large
-from layoutopt.onnx_io.messages import display_name, graphs, keep_messages, nested, nodes, restore_map_types
+from layoutopt.onnx_io.messages import display_name, graphs, keep_last, keep_messages, nested, nodes, restore_map_types
 from layoutopt.onnx_io.schema import check_inference, check_structure, is_onnxruntime_op, opsets_of
 from layoutopt.onnx_io.vocabulary import external_tensor
 from layoutopt.runtime.errors import raise_if_out_of_memory
@@ -75,7 +74,7 @@ def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
             raise _innermost(error) from error
     for graph in graphs(proto):
         for tensor in graph.initializer:
-            _drop_repeated_metadata(tensor)
+            keep_last(tensor.metadata_props, "key")  # onnx_ir writes those of a tensor from a message twice
         # onnx_ir declares the types of constants when it has read a file.
         constants = {tensor.name for tensor in graph.initializer}
         keep_messages(graph.value_info, [info for info in graph.value_info if info.name not in constants])
@@ -86,13 +85,7 @@ def embedded(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """A tensor that is written with its elements."""
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor
-    return ir.LazyTensor(
-        partial(_same, tensor), tensor.dtype, tensor.shape, name=tensor.name, doc_string=tensor.doc_string
-    )
-
-
-def _same(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    return tensor
+    return ir.LazyTensor(lambda: tensor, tensor.dtype, tensor.shape, name=tensor.name, doc_string=tensor.doc_string)
 
 
 @contextmanager
@@ -113,15 +106,6 @@ def _innermost(error: BaseException) -> BaseException:
     while error.__cause__ is not None and not isinstance(error, LayoutoptError):
         error = error.__cause__
     return error
-
-
-def _drop_repeated_metadata(tensor: onnx.TensorProto) -> None:
-    """Drop repeated metadata: onnx_ir writes that of a tensor that was read from a message twice."""
-    entries = {prop.key: prop.value for prop in tensor.metadata_props}
-    if len(entries) < len(tensor.metadata_props):
-        del tensor.metadata_props[:]
-        for key, value in entries.items():
-            tensor.metadata_props.add(key=key, value=value)
 
 
 UNCHECKED_DOMAIN = "com.microsoft"  # onnx's checker ignores ops of this domain
@@ -178,8 +162,8 @@ def check(model: ir.Model) -> None:
         ModelError: the checker refuses the model; the message is the checker's, on one line.
     """
     proto = weightless_message(model, small=_WITH_WEIGHTS if weight_bytes(model) <= _WITH_WEIGHTS else _SMALL)
-    check_structure(proto)
     check_inference(proto)
+    check_structure(proto)
 
 
 _CONTENT_UP_TO = 4096  # bytes; smaller constants, such as shapes, axes and scales, count with their elements

@@ -145,27 +145,21 @@ def copy(
         OutputError: as for `write`.
     """
     path = Path(path)
-    origin = None if source is None else Path(source)
-    Overwrite(() if origin is None else (origin,), path, force, tuple(reads)).check(path, FileKind.MODEL)
-    with output_errors(path):
+    Overwrite(() if source is None else (Path(source),), path, force, tuple(reads)).check(path, FileKind.MODEL)
+    with output_errors(path), Staging(path.parent) as staging:
+        file, mark = staging.open(), _mark(source, path)
         if isinstance(content, onnx.ModelProto):
-            is_source = False
+            file.write(content.SerializeToString(deterministic=True))
+        elif path.exists() and path.samefile(content):
+            return WrittenFiles(path)
         else:
-            if path.exists() and path.samefile(content):
-                return WrittenFiles(path)
-            is_source = origin is not None and origin.samefile(content)
+            with Path(content).open("rb") as original:
+                shutil.copyfileobj(original, file)
+            mark = b"" if source is not None and Path(source).samefile(content) else mark
+        file.write(mark)
         replaced = external_files(path)
-        with Staging(path.parent) as staging:
-            file = staging.open()
-            if isinstance(content, onnx.ModelProto):
-                file.write(content.SerializeToString(deterministic=True))
-            else:
-                with Path(content).open("rb") as original:
-                    shutil.copyfileobj(original, file)
-            if not is_source:
-                file.write(_mark(source, path))
-            staging.commit((file, path))
-    return WrittenFiles(path, None, _unused(replaced, []))
+        staging.commit((file, path))
+        return WrittenFiles(path, None, _unused(replaced, []))
 
 
 def _mark(source: str | os.PathLike[str] | None, path: Path) -> bytes:

@@ -34,7 +34,6 @@ from layoutopt.ops.qdq import (
     is_in_qdq_group,
     is_lossless_round_trip,
     is_quantizer,
-    with_unified_formats,
 )
 from layoutopt.ops.signatures import (
     Inapplicable,
@@ -51,7 +50,7 @@ from layoutopt.ops.signatures import (
     signature_of,
     untransposable_reason,
 )
-from layoutopt.ops.view import View, is_computable, unresolved
+from layoutopt.ops.view import View
 
 __all__ = [
     "OPS_WITHOUT_RULE",
@@ -78,7 +77,6 @@ __all__ = [
     "has_padding",
     "has_untransposable_type",
     "is_canonical",
-    "is_computable",
     "is_copy",
     "is_dequantizer",
     "is_in_qdq_group",
@@ -91,9 +89,7 @@ __all__ = [
     "rule_of",
     "rules",
     "signature_of",
-    "unresolved",
     "untransposable_reason",
     "with_padding_states",
-    "with_unified_formats",
     "zero_padding_signature",
 ]

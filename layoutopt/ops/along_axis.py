@@ -13,7 +13,7 @@ from typing_extensions import override
 from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, positions
-from layoutopt.ops.base import Builder, PhysicalOperands, add_rule, has_padding, register, state_of
+from layoutopt.ops.base import Builder, PhysicalOperands, add_rule, register, state_of
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.signatures import (
     ANY,
@@ -57,17 +57,13 @@ def with_integers(
 
 
 class Reduction(AxiswiseRule):
-    """Reduce*: the axes are an attribute or, in later opsets, an input.
-
-    Attributes:
-        accepts_zeros: whether padding of zeros in the reduced axes does not change the result.
-    """
+    """Reduce*: the axes are an attribute or, in later opsets, an input."""
 
     family = "reduction"
-    formats = "any; reduced axes may be blocked where they have no padding, in sums also if it is zero"
+    formats = "any; reduced axes must not be blocked"
+    whole_reason = "a reduced axis cannot be blocked"
     is_always_agnostic = True
     operations = (1.0, X)
-    accepts_zeros: ClassVar[bool] = False
 
     def reduced_axes(self, op: Op) -> tuple[int, ...] | None:
         """The axes that are reduced; None if they are computed."""
@@ -85,19 +81,9 @@ class Reduction(AxiswiseRule):
         """All axes of the input are iteration axes; the output has those that remain."""
         return without(() if op.integer("keepdims", 1) else self.reduced_axes(op) or (), rank_of(op.x), Y)
 
-    def misfit(self, op: Op, signature: Signature) -> str:
-        """The reason if padding of reduced axes would add to the result."""
-        is_read = not self.accepts_zeros and self._are_reduced_axes_blocked(op, signature)
-        return "the reduction would read the padding" if is_read and has_padding(op.x, signature[X]) else ""
-
-    def _are_reduced_axes_blocked(self, op: Op, signature: Signature) -> bool:
-        x = signature[X]
-        return x is not None and not set(self.reduced_axes(op) or ()).isdisjoint(x.format.blocked_axes)
-
-    def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
-        """The transfer of the other axes, whose padding is reduced separately; padding of reduced axes must be zero."""
-        is_read = inputs[0] and self._are_reduced_axes_blocked(op, signature)
-        return None if is_read else super().result_padding(op, signature, inputs)
+    @override
+    def whole_axes(self, op: Op) -> Collection[int]:
+        return self.reduced_axes(op) or ()
 
     @override
     def lower(self, op: Op, build: Builder) -> None:
@@ -113,10 +99,13 @@ class Reduction(AxiswiseRule):
         build.set_output(0, build.reshape(result, shape_of(target)))
 
 
-_SUM = PaddingTransfer(ZERO, ANY, ANY, "padding of reduced axes must be zero")
 add_rule(Reduction("ReduceMean", "ReduceMax", "ReduceMin", padding=PADDING_KEPT))
-add_rule(Reduction("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", padding=_SUM, accepts_zeros=True))
-add_rule(Reduction("ReduceProd", padding=PaddingTransfer(ZERO, ANY, ANY)))
+add_rule(
+    Reduction(
+        *("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd"),
+        padding=PaddingTransfer(ZERO, ANY, ANY),
+    )
+)
 add_rule(Reduction("ReduceLogSum", padding=PaddingTransfer(ANY, ANY, ANY)))
 add_rule(Reduction("ReduceLogSumExp", padding=PaddingTransfer(FINITE, FINITE, ANY)))
 

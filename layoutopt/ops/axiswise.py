@@ -370,14 +370,18 @@ class Clip(Unary):
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """Zero stays zero if it is between constant bounds; otherwise zero becomes a bound, which is finite."""
-        low, high = _bound(op, "min", 1, -np.inf), _bound(op, "max", 2, np.inf)
+        low, high = clip_bounds(op)
         clipped = FINITE if low is None or high is None else state_of(np.minimum(np.maximum(0.0, low), high))
         return max(inputs[0], clipped)
 
 
-def _bound(op: Op, name: str, index: int, default: float) -> Array | None:
-    """A bound of a Clip; None if it is computed."""
-    return op.constant(index) if op.input(index) is not None else np.asarray(op.attributes.get(name, default))
+def clip_bounds(op: Op) -> list[Array | None]:
+    """The bounds of a Clip, infinite ones where it has none; None for one that is computed."""
+    defaults = (("min", 1, -np.inf), ("max", 2, np.inf))
+    return [
+        op.constant(index) if op.input(index) is not None else np.asarray(op.attributes.get(name, default))
+        for name, index, default in defaults
+    ]
 
 
 add_rule(Elementwise("SwiGLU", padding=PaddingTransfer(ZERO, ANY, ANY)))

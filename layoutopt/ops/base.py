@@ -528,15 +528,15 @@ def lower_directly(
         build.set_output(index, result)
 
 
-def computed_list(build: Builder, source: Value | None, entries: Sequence[tuple[int | None, int]]) -> Value:
-    """A list of integers; each entry is a number, or None and the index of an element of `source`."""
+def computed_list(build: Builder, entries: Sequence[int | tuple[Value, int]]) -> Value:
+    """A list of integers; each entry is a number, or a list and the index of an element of it."""
     pieces: list[Value | None] = []
-    for number, index in entries:
-        if number is not None:
-            pieces.append(build.constant(np.asarray([number], dtype=np.int64), "extent"))
+    for entry in entries:
+        if isinstance(entry, int):
+            pieces.append(build.constant(np.asarray([entry], dtype=np.int64), "extent"))
         else:
-            position = build.constant(np.asarray([index], dtype=np.int64), "index")
-            pieces += build.op("Gather", [source, position], [TensorType(DType.INT64, (1,))])
+            position = build.constant(np.asarray([entry[1]], dtype=np.int64), "index")
+            pieces += build.op("Gather", [entry[0], position], [TensorType(DType.INT64, (1,))])
     if not pieces:
         return build.constant(np.zeros(0, np.int64), "extents")
     (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})

@@ -17,7 +17,7 @@ from typing_extensions import override
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, register, state_of
+from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, state_of
 from layoutopt.ops.contraction import (
     A,
     B,
@@ -70,12 +70,6 @@ class ProductOfTwo(LayoutRule):
         operands = map(op.operand, self.roles(op).values())
         return "an operand is no matrix" if min(map(rank_of, operands)) < 2 else ""
 
-    def matrix_axes(self, op: Op) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The axes of a along M and K, and those of b along K and N; an attribute swaps the last two axes of an operand."""
-        ranks = (rank_of(op.inputs[index]) for index in self.factors)
-        a, b = (_matrix(op, name, rank) for name, rank in zip(("transA", "transB"), ranks, strict=True))
-        return a, b
-
     @override
     def canonical_inputs(self, op: Op, build: Builder) -> list[Value | None]:
         inputs, (first, second) = super().canonical_inputs(op, build), self.factors
@@ -89,11 +83,6 @@ class ProductOfTwo(LayoutRule):
             return 0.0
         summed = a.shape[max(len(a.shape) - 2, 0) if op.integer("transA") else -1]
         return 2.0 * volume_of(y) * estimated_extent(summed)
-
-
-def _matrix(op: Op, transposed: str, rank: int) -> tuple[int, int]:
-    """The row and column axes of an operand as the product reads it; attribute `transposed` swaps them."""
-    return (rank - 1, rank - 2) if op.integer(transposed) else (rank - 2, rank - 1)
 
 
 class MatrixProduct(ConstantWeight, ProductOfTwo):
@@ -112,7 +101,7 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
         x, weight = op.inputs[0], op.inputs[1]
         if x is None or x.rank is None or weight is None or weight.rank != 2 or op.integer("transA"):
             return None
-        return (x.rank - 1, *_matrix(op, "transB", 2))
+        return (x.rank - 1, 1, 0) if op.integer("transB") else (x.rank - 1, 0, 1)
 
     def mapped_axis(self, op: Op) -> int | None:
         """The last axis of a, if b is one constant matrix."""
@@ -181,16 +170,16 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
         """The transfer of rows and columns; padding of K is summed, so it must be finite and multiplied by zeros."""
         if any(inputs[2:]):
             return None
-        summed, outside = False, False
-        (_, ka), (kb, _) = self.matrix_axes(op)
-        for index, axis in enumerate((ka, kb)):
-            if inputs[index] is not ZERO:
-                padded = padded_axes_of(op.inputs[index], signature.inputs[index])
-                summed = summed or axis in padded
-                outside = outside or any(each != axis for each in padded)
-        if summed and (ZERO not in inputs[:2] or ANY in inputs[:2]):
+        axes, summed = self.axes(op), rank_of(op.outputs[0])
+        padded = {
+            axes[slot][axis]
+            for slot in (A, B)
+            if inputs[slot.index] is not ZERO
+            for axis in padded_axes_of(op.operand(slot), signature[slot])
+        }
+        if summed in padded and (ZERO not in inputs[:2] or ANY in inputs[:2]):
             return None
-        return super().result_padding(op, signature, inputs) if outside else ZERO
+        return super().result_padding(op, signature, inputs) if padded - {summed} else ZERO
 
 
 class BiasedMatrixProduct(MatrixProduct):
@@ -279,20 +268,16 @@ add_rule(IntegerProduct("QLinearMatMul", "com.microsoft::QGemm", factors=(0, 3))
 add_rule(IntegerProduct("MatMulInteger"))
 
 
-@register
-class PackedProduct(ProductOfTwo):
-    """Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale: canonical formats only."""
-
-    family = "packed_matmul"
-    ops: ClassVar[tuple[str, ...]] = tuple(
-        f"com.microsoft::{kind}"
-        for kind in ("DynamicQuantizeMatMul", "MatMulBnb4", "MatMulIntegerToFloat", "MatMulNBits")
+# Rows times a matrix in a kernel-specific packing, or rows that are quantised with one scale.
+add_rule(
+    ProductOfTwo(
+        *("com.microsoft::DynamicQuantizeMatMul", "com.microsoft::MatMulBnb4", "com.microsoft::MatMulIntegerToFloat"),
+        "com.microsoft::MatMulNBits",
+        family="packed_matmul",
+        formats="canonical",
+        padding=PADDING_REFUSED,
+        has_independent_operands=False,
+        is_quantized=True,
+        roles=lambda op: {"x": X, "y": Y},
     )
-    formats = "canonical"
-    padding = PADDING_REFUSED
-    has_independent_operands = False
-    is_quantized = True
-
-    @override
-    def roles(self, op: Op) -> Mapping[str, Slot]:
-        return {"x": X, "y": Y}
+)

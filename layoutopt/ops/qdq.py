@@ -16,7 +16,7 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
 from layoutopt.ops.base import Builder, LayoutRule, add_rule, register, rule_of
 from layoutopt.ops.signatures import (
@@ -24,7 +24,6 @@ from layoutopt.ops.signatures import (
     FINITE,
     PADDING_REFUSED,
     ZERO,
-    Inapplicable,
     PaddingTransfer,
     States,
     X,
@@ -296,52 +295,6 @@ def _epilogue(graph: Graph, value: Value) -> list[Op]:
         if reader.kind not in ACTIVATIONS:
             return []
         value = reader.y
-
-
-def with_unified_formats(
-    graphs: Iterable[Graph], groups: QdqGroups, signatures: Mapping[Op, Signature]
-) -> dict[Op, Signature]:
-    """The signatures with one format on both sides of each inner use, where two formats are the same bytes.
-
-    An op that accepts any format takes the format of its neighbour: a DequantizeLinear that of its reader, others that of
-    their input.
-    """
-    found = dict(signatures)
-    for graph in graphs if groups.inner else ():
-        for op in graph.ops:
-            for index, value in enumerate(op.inputs):
-                producer = graph.producer(value) if value is not None else None
-                if value is None or producer is None or (op, index) not in groups.inner:
-                    continue
-                slot = Slot("out", graph.output_index(value))
-                has, required = found[producer][slot], found[op].inputs[index]
-                if has is None or required is None or has.format == required.format:
-                    continue
-                if is_dequantizer(producer):
-                    found[producer] = _with_format(producer, found[producer], Y, required)
-                else:
-                    found[op] = _with_format(op, found[op], X, has)
-    return found
-
-
-def _with_format(op: Op, signature: Signature, slot: Slot, storage: Storage) -> Signature:
-    """The signature with an equivalent format at a slot; the same signature if the op has none."""
-    rule = rule_of(op)
-    found = rule.signature(op, {slot: storage.format}) if rule is not None else None
-    if found is None or isinstance(found, Inapplicable):
-        return signature
-    return Signature(
-        _with_padding_of(found.inputs, signature.inputs), _with_padding_of(found.outputs, signature.outputs)
-    )
-
-
-def _with_padding_of(
-    formats: tuple[Storage | None, ...], states: tuple[Storage | None, ...]
-) -> tuple[Storage | None, ...]:
-    return tuple(
-        one if one is None or other is None else Storage(one.format, other.padding)
-        for one, other in zip(formats, states, strict=True)
-    )
 
 
 # --- Q/DQ ops and adjacent view ops ---

@@ -7,12 +7,10 @@ They cost nothing. If a neighbour requires another format, a conversion behind t
 """
 
 from abc import abstractmethod
-from collections.abc import Collection
 
 from typing_extensions import override
 
-from layoutopt.formats import Dim, Extent, Format, Shape, propagate_reshape, volume
-from layoutopt.formats.extent import Atom
+from layoutopt.formats import Format, propagate_reshape, volume
 from layoutopt.ir.types import DType, Op, Padding, Signature, TensorType
 from layoutopt.ops.base import Builder, LayoutRule, computed_list, register
 from layoutopt.ops.signatures import (
@@ -50,9 +48,10 @@ class View(LayoutRule):
 
     @override
     def inapplicability(self, op: Op) -> str:
-        unknown = unresolved(op, op.y.dims)
-        many = len(unknown) > 1
-        return f"the extents {', '.join(map(str, unknown))} cannot be computed from its operands" if many else ""
+        lists = (dims for value in op.inputs if value is not None for dims in (value.shape, value.elements))
+        known = {dim for dims in lists for dim in dims or ()}
+        unknown = [str(dim) for dim in op.y.dims if not isinstance(dim, int) and dim not in known]
+        return f"no operand has the extents {', '.join(unknown)}" if len(unknown) > 1 else ""
 
     @override
     def complete(self, op: Op, known: OperandFormats) -> Signature | Inapplicable:
@@ -169,46 +168,6 @@ class Reshape(View):
         return propagate_reshape(format, op.y.dims, op.x.dims)
 
 
-# --- runtime extents ---
-#
-# Symbolic extents that can be computed at run time: from shapes of operands, and from operands that contain extents.
-#
-# Reshape(x[N, H*W, C], target = [N, H, W, -1])         N and C are extents of x, H and W elements of the target
-# Flatten(x[N, C, H, W])                                H*W*C is the product of three extents of x
-
-
-def operand_extents(op: Op) -> frozenset[Extent]:
-    """The symbolic extents that shapes or elements of the operands of an op contain."""
-    shapes = (value.shape or () for value in op.inputs if value is not None)
-    elements = (value.elements or () for value in op.inputs if value is not None)
-    return frozenset(dim for dims in (*shapes, *elements) for dim in dims if isinstance(dim, Extent))
-
-
-def is_computable(dim: Dim, known: Collection[Extent]) -> bool:
-    """Whether an extent can be computed from extents that are known when the op runs."""
-    if isinstance(dim, int) or dim in known:
-        return True
-    return all(_is_atom_computable(factor, known) for factors, _ in dim.terms for factor in factors)
-
-
-def _is_atom_computable(atom: Atom, known: Collection[Extent]) -> bool:
-    if isinstance(atom, str):
-        return Extent.of_atom(atom) in known
-    if isinstance(atom, Extent):
-        return is_computable(atom, known)
-    if Extent.of_atom(atom) in known:
-        return True
-    low = atom.dividend.low()
-    whole = low is not None and low >= 0  # integer division at run time truncates towards zero
-    return whole and is_computable(atom.dividend.dim, known) and is_computable(atom.divisor.dim, known)
-
-
-def unresolved(op: Op, shape: Shape) -> list[Dim]:
-    """The extents of a shape that cannot be computed at run time."""
-    known = operand_extents(op)
-    return [dim for dim in shape if not is_computable(dim, known)]
-
-
 # --- Shape and Size, which read no element, so the tensor may have any format ---
 
 
@@ -248,8 +207,7 @@ class ShapeOp(LayoutRule):
         positions = {part.axis: position for position, part in enumerate(build.format(X).parts) if not part.block}
         selected = range(len(shape))[self._selected(op, len(shape))]
         dims = ((shape[axis], positions[axis]) for axis in selected)
-        entries = [(dim if isinstance(dim, int) else None, position) for dim, position in dims]
-        result = computed_list(build, extents, entries)
+        result = computed_list(build, [dim if isinstance(dim, int) else (extents, position) for dim, position in dims])
         if op.op_type == "Size":
             (result,) = build.op("ReduceProd", [result], [TensorType(DType.INT64, ())], {"keepdims": 0})
         build.set_output(0, result)

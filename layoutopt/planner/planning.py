@@ -13,7 +13,6 @@ from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Value
-from layoutopt.ops import with_unified_formats
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.problem import (
     NO_DEADLINE,
@@ -333,8 +332,7 @@ class _Planning:
     def signatures(self, choice: Choice) -> dict[Op, Signature]:
         """The signature of every op under a choice."""
         options = zip(self.candidates.signatures.items(), choice, strict=True)
-        chosen = {op: signatures[index] for (op, signatures), index in options}
-        return with_unified_formats(self.candidates.tree.runs, self.candidates.groups, chosen)
+        return {op: signatures[index] for (op, signatures), index in options}
 
 
 def _collected(request: PlanRequest, deadline: Deadline, propagates: bool) -> Candidates:

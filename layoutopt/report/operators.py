@@ -46,11 +46,9 @@ def known_operators() -> list[Operator]:
 
 def _operator(kind: str) -> Operator:
     domain, _, name = kind.rpartition("::")
-    versions = change_opsets(name, domain)
-    if not domain:
-        older = [version for version in versions if version <= OLDEST_OPSET]
-        versions = [*([OLDEST_OPSET] if older else []), *(each for each in versions if each > OLDEST_OPSET)]
+    changes = change_opsets(name, domain)
+    versions = tuple(changes if domain else sorted({max(each, OLDEST_OPSET) for each in changes}))
     rule = rules().get(kind)
     if rule is not None:
-        return Operator(name, domain, tuple(versions), rule.family, rule.formats, str(rule.padding))
-    return Operator(name, domain, tuple(versions), reason=OPS_WITHOUT_RULE.get(kind, UNKNOWN))
+        return Operator(name, domain, versions, rule.family, rule.formats, str(rule.padding))
+    return Operator(name, domain, versions, reason=OPS_WITHOUT_RULE.get(kind, UNKNOWN))

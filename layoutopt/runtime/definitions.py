@@ -5,7 +5,7 @@ Some operators exist on some machines only. A model with them runs elsewhere, af
     before: com.microsoft.nchwc.Conv(x, w)
     after:  layoutopt.nchwc.Conv_0(x, w), a function: unpack x and w -> Conv -> pack
 
-Every distinct call gets a function of its own, with its attributes as numbers. The operators are those of the domain
+Every call gets a function of its own, with its attributes as numbers. The operators are those of the domain
 com.microsoft.nchwc, which exist with the block size of the machine.
 
 Functions are written in ONNX's text format. Shapes are read at run time, so a definition serves every size; it fails where the
@@ -225,15 +225,13 @@ def define(message: onnx.ModelProto, block: int) -> None:
         block: channels per block.
     """
     opset = next((each.version for each in message.opset_import if each.domain in ("", "ai.onnx")), 1)
-    functions: dict[tuple[Any, ...], onnx.FunctionProto] = {}
+    functions: list[onnx.FunctionProto] = []
     for node in nodes(message):
         if node.domain == BLOCKED_DOMAIN and node.op_type in DEFINITIONS:
-            key = _signature(node)
-            if key not in functions:
-                functions[key] = _definition(node, opset, block, f"{node.op_type}_{len(functions)}")
-            node.domain, node.op_type = DEFINITION_DOMAIN, functions[key].name
+            functions.append(_definition(node, opset, block, f"{node.op_type}_{len(functions)}"))
+            node.domain, node.op_type = DEFINITION_DOMAIN, functions[-1].name
     if functions:
-        message.functions.extend([*functions.values(), *_functions(_CALLED, opset, block)])
+        message.functions.extend([*functions, *_functions(_CALLED, opset, block)])
         message.opset_import.add(domain=DEFINITION_DOMAIN, version=1)
 
 
@@ -248,9 +246,3 @@ def _definition(node: onnx.NodeProto, opset: int, block: int, name: str) -> onnx
         if each.op_type == node.op_type and not each.attribute:
             each.attribute.extend(attr for attr in node.attribute if not attr.name.startswith("activation"))
     return function
-
-
-def _signature(node: onnx.NodeProto) -> tuple[Any, ...]:
-    """Equal for calls that share a definition: operator, attributes, present inputs."""
-    attributes = sorted(attr.SerializeToString(deterministic=True) for attr in node.attribute)
-    return node.op_type, tuple(attributes), tuple(map(bool, node.input))

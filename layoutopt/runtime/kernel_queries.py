@@ -91,14 +91,9 @@ def _session(
     functions: Iterable[onnx.FunctionProto] = (),
 ) -> onnxruntime.InferenceSession:
     """A session of a model of one node, without optimisations."""
-    model = onnx.ModelProto(ir_version=_IR_VERSION)
-    for domain, version in opsets.items():
-        model.opset_import.add(domain=domain, version=version)
-    model.functions.extend(functions)
-    model.graph.name = "one node"
-    model.graph.node.append(node)
-    for name, type_ in types.items():
-        model.graph.input.add(name=name).type.CopyFrom(type_proto(type_))
-    for name in filter(None, node.output):
-        model.graph.output.add(name=name)
+    inputs = [onnx.ValueInfoProto(name=name, type=type_proto(type_)) for name, type_ in types.items()]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = helper.make_graph([node], "one node", inputs, outputs)
+    imports = [helper.make_opsetid(*each) for each in opsets.items()]
+    model = helper.make_model(graph, ir_version=_IR_VERSION, opset_imports=imports, functions=functions)
     return inference_session(model.SerializeToString(), is_optimised=False, saved=saved)

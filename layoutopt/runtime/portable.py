@@ -61,20 +61,12 @@ def portable_model(native: ir.Model, standard: ir.Model, block: int) -> ir.Model
     main.name, main.doc_string = native.graph.name, native.graph.doc_string
     for name, model in branches.items():
         model.graph.name, model.graph.doc_string = name, None
-    model = ir.Model(
-        main,
-        ir_version=max(native.ir_version, standard.ir_version, _IR_VERSION),
-        producer_name=native.producer_name,
-        producer_version=native.producer_version,
-        domain=native.domain,
-        model_version=native.model_version,
-        doc_string=native.doc_string,
-        functions=functions,
-        metadata_props=dict(native.metadata_props),
-    )
+    native.graph = main
+    native.ir_version = max(native.ir_version, standard.ir_version, _IR_VERSION)
+    native.functions.update({each.identifier(): each for each in functions})
     # It moves large constants to the main graph. onnxruntime copies those in branches when it loads a model: the memory peak of
     # resnet50 was 623 instead of 264 MB.
-    return normalized(model, model)
+    return normalized(native, native)
 
 
 def _copy(value: ir.Value, *, has_default: bool = True) -> ir.Value:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
+from onnx import helper
 
 UNKNOWN_TYPE = "unknown"
 
 _CONSTRUCTORS: Mapping[type, str] = {
     ir.TensorType: "tensor",
-    ir.SparseTensorType: "sparse_tensor",
     ir.SequenceType: "seq",
     ir.OptionalType: "optional",
 }
@@ -44,23 +44,17 @@ def type_proto(name: str) -> onnx.TypeProto:
         ValueError: there is no such type.
     """
     kind, _, inner = name.removesuffix(")").partition("(")
-    message = onnx.TypeProto()
     match kind:
         case "tensor":
-            message.tensor_type.elem_type = _element(inner)
-        case "sparse_tensor":
-            message.sparse_tensor_type.elem_type = _element(inner)
+            return helper.make_tensor_type_proto(_element(inner), None)
         case "seq":
-            message.sequence_type.elem_type.CopyFrom(type_proto(inner))
+            return helper.make_sequence_type_proto(type_proto(inner))
         case "optional":
-            message.optional_type.elem_type.CopyFrom(type_proto(inner))
+            return helper.make_optional_type_proto(type_proto(inner))
         case "map":
             key, _, value = inner.partition(",")
-            message.map_type.key_type = _element(key)
-            message.map_type.value_type.CopyFrom(type_proto(value))
-        case _:
-            raise ValueError(f"not a type: {name!r}")
-    return message
+            return helper.make_map_type_proto(_element(key), type_proto(value))
+    raise ValueError(f"not a type: {name!r}")
 
 
 def _element(name: str) -> int:

@@ -19,20 +19,17 @@ IsOver: TypeAlias = Callable[[int, float], bool]
 
 
 def in_rounds(
-    actions: Sequence[Action], is_over: IsOver, *, starts_last: bool = False, clock: Callable[[], float] = perf_counter
+    actions: Sequence[Action], is_over: IsOver, *, clock: Callable[[], float] = perf_counter
 ) -> list[list[float]]:
     """The seconds of actions in rounds, one list per action.
 
     Args:
         actions: run in every round.
         is_over: the end condition.
-        starts_last: whether the first round is in reverse order.
         clock: the clock of the end condition.
     """
     times: list[list[float]] = [[] for _ in actions]
     order = list(enumerate(actions))
-    if starts_last:
-        order.reverse()
     with without_collections():
         begin = clock()
         while not is_over(len(times[0]), clock() - begin):

@@ -16,7 +16,7 @@ from statistics import median
 from time import perf_counter, process_time, thread_time
 from typing import Any, Protocol, TypeAlias
 
-from layoutopt.timing.interleaved import Action, IsOver, in_rounds, pinned, timed, without_collections
+from layoutopt.timing.interleaved import IsOver, in_rounds, pinned, timed, without_collections
 from layoutopt.timing.statistics import Ratio, is_quiet, null_ratio, ratio
 
 SECONDS = 1.0
@@ -40,7 +40,8 @@ class Runs(Protocol):
         """The outputs."""
 
 
-Create: TypeAlias = Callable[[], Sequence[Callable[[], object]]]
+Run: TypeAlias = Callable[[], object]
+Create: TypeAlias = Callable[[], Sequence[Run]]
 """Creates a session of a model, and returns its run at every size."""
 
 
@@ -61,6 +62,7 @@ class SpeedUp:
         after: the same for the rewritten model.
         runs: the time of the original divided by that of the rewritten model.
         null: the time of the original divided by its own in the neighbouring rounds.
+        creation_after: seconds of the creation of a session of the rewritten model, the median of the blocks.
         creation: the median ratio of the times of session creation.
         blocks: the number of blocks.
         sizes: of symbolic dimensions, by name.
@@ -70,6 +72,7 @@ class SpeedUp:
     after: float
     runs: Ratio
     null: Ratio
+    creation_after: float
     creation: float
     blocks: int
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -105,7 +108,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class _Subjects:
+class _Measurement:
     """Models, the number of sizes at which they run, and the clocks.
 
     Attributes:
@@ -113,53 +116,50 @@ class _Subjects:
         num_sizes: the number of sizes.
         clock: of runs and session creation.
         budget_clock: of the limits.
+        is_paired: whether the sessions of all models exist at the same time, and all times count. Otherwise one session exists
+            at a time, and the time of its fastest run counts.
     """
 
     models: Sequence[Create]
     num_sizes: int
     clock: Clock
     budget_clock: Clock
+    is_paired: bool
 
-    def paired_block(self, seconds: float, starts_last: bool) -> Block:
-        """A block in which the sessions of all models exist at the same time."""
-        block, numbers = self._empty_block(), range(len(self.models))
-        runs = {number: self._created(number, block) for number in (reversed(numbers) if starts_last else numbers)}
-        for size in range(self.num_sizes):
-            actions = [timed(runs[number][size], self.clock) for number in numbers]
-            for number, times in enumerate(self._timed(actions, 2, size, seconds, starts_last)):
-                block.runs[number][size] += times
+    def block(self, seconds: float, starts_last: bool) -> Block:
+        """The times of one block.
+
+        Args:
+            seconds: time for the timed runs at the first size.
+            starts_last: whether the last model runs first.
+        """
+        order = list(range(len(self.models)))[:: -1 if starts_last else 1]
+        turns = [order] if self.is_paired else [[number] for number in (*order, *reversed(order))]
+        block = Block([[] for _ in order], [[[] for _ in range(self.num_sizes)] for _ in order])
+        runs: dict[int, Sequence[Run]] = {}
+        for turn in turns:
+            if runs.keys() != set(turn):
+                runs = {}  # the session is freed before the next one exists
+                runs = {number: self._created(number, block) for number in turn}
+            self._run(runs, block, seconds / len(turns))
         return block
 
-    def sequential_block(self, seconds: float, starts_last: bool) -> Block:
-        """A block in which one session exists at a time; a time is that of the fastest of several runs."""
-        block, numbers = self._empty_block(), list(range(len(self.models)))[:: -1 if starts_last else 1]
-        runs: Sequence[Callable[[], object]] = ()
-        last = None
-        for number in [*numbers, *reversed(numbers)]:
-            if number != last:
-                runs = ()  # the session is freed before the next one exists
-                runs, last = self._created(number, block), number
-            for size, run in enumerate(runs):
-                (times,) = self._timed([timed(run, self.clock)], 1, size, seconds / (2 * len(numbers)))
-                block.runs[number][size].append(min(times))
-        return block
-
-    def _timed(
-        self, actions: Sequence[Action], rounds: int, size: int, seconds: float, starts_last: bool = False
-    ) -> list[list[float]]:
-        """The times of actions after warm-up runs, in a multiple of a number of rounds."""
-        in_rounds(actions, _ends_after(_WARM_UP, 0.0))
-        end = _ends_after(rounds, seconds / (2 if size else 1))
-        return in_rounds(actions, end, starts_last=starts_last, clock=self.budget_clock)
-
-    def _empty_block(self) -> Block:
-        return Block([[] for _ in self.models], [[[] for _ in range(self.num_sizes)] for _ in self.models])
-
-    def _created(self, number: int, block: Block) -> Sequence[Callable[[], object]]:
+    def _created(self, number: int, block: Block) -> Sequence[Run]:
         begin = self.clock()
         runs = self.models[number]()
         block.created[number].append(self.clock() - begin)
         return runs
+
+    def _run(self, runs: Mapping[int, Sequence[Run]], block: Block, seconds: float) -> None:
+        """Add the times of sessions in rounds at each size, after warm-up runs."""
+        for size in range(self.num_sizes):
+            actions = [timed(each[size], self.clock) for each in runs.values()]
+            in_rounds(actions, lambda done, passed: done >= _WARM_UP)
+            limit = seconds / (2 if size else 1)
+            for number, times in zip(
+                runs, in_rounds(actions, _ends_after(limit), clock=self.budget_clock), strict=True
+            ):
+                block.runs[number][size] += times if self.is_paired else [min(times)]
 
 
 def measure_in_turns(
@@ -168,9 +168,7 @@ def measure_in_turns(
     threads: int = 1,
     seconds: float = SECONDS,
     clock: Clock | None = None,
-    blocks: int = BLOCKS,
     max_seconds: float = _MAX_SECONDS,
-    max_blocks: int = _MAX_BLOCKS,
 ) -> list[Block]:
     """The times of models in turns, in more blocks on a machine that is too busy for a speed-up over the first model.
 
@@ -180,28 +178,21 @@ def measure_in_turns(
         threads: threads of the sessions; with one, the process is pinned to one CPU.
         seconds: time for the timed runs at the first size.
         clock: the clock of everything, in seconds; by default those of the module's docstring.
-        blocks: the number of blocks on a quiet machine.
         max_seconds: the processor time per thread after which no further block begins; there are three blocks at least.
-        max_blocks: the number of blocks on a busy machine.
     """
-    subjects = _Subjects(
-        models,
-        num_sizes,
-        clock or (thread_time if threads == 1 else perf_counter),
-        clock or (lambda: process_time() / threads),
-    )
-    make = subjects.paired_block if threads == 1 else subjects.sequential_block
+    is_paired = threads == 1
+    budget_clock = clock or (lambda: process_time() / threads)
+    clock = clock or (thread_time if is_paired else perf_counter)
+    measurement = _Measurement(models, num_sizes, clock, budget_clock, is_paired)
     found: list[Block] = []
     with pinned(threads), without_collections():
-        begin, planned = subjects.budget_clock(), blocks
+        begin = budget_clock()
         while True:
-            found.append(make(seconds / blocks, len(found) % 2 == 1))
-            is_late = len(found) >= _MIN_BLOCKS and subjects.budget_clock() - begin >= max_seconds
-            if is_late or len(found) >= planned:
-                others = range(1, len(models))
-                if is_late or planned >= max_blocks or not any(_is_disturbed(found, number) for number in others):
-                    return found
-                planned = min(planned + blocks, max_blocks)
+            found.append(measurement.block(seconds / BLOCKS, len(found) % 2 == 1))
+            is_late = len(found) >= _MIN_BLOCKS and budget_clock() - begin >= max_seconds
+            is_enough = len(found) % BLOCKS == 0 and (len(found) == _MAX_BLOCKS or not _is_disturbed(found))
+            if is_late or is_enough:
+                return found
 
 
 def measure_speed_up(
@@ -223,7 +214,7 @@ def measure_speed_up(
         limits: further arguments of `measure_in_turns`.
     """
 
-    def create(model: Callable[[], Runs]) -> Sequence[Callable[[], object]]:
+    def create(model: Callable[[], Runs]) -> Sequence[Run]:
         session = model()
         return [partial(session.run, None, each.feed) for each in feeds]
 
@@ -234,23 +225,22 @@ def measure_speed_up(
 
 def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
     """The speed-up of a model over the first one at every size."""
-    created = ([block.created[each] for block in blocks] for each in (0, number))
-    pairs = zip(*created, strict=True)
+    pairs = [(block.created[0], block.created[number]) for block in blocks]
+    created = median(min(after) for _, after in pairs)
     creation = median(before / after for both in pairs for before, after in zip(*both, strict=False))
     found = []
     for size in range(len(blocks[0].runs[0])):
         before, after = ([block.runs[each][size] for block in blocks] for each in (0, number))
-        null = null_ratio(before)
-        assert null is not None, "each block has two rounds at least"
         medians = [median(map(min, all_times)) for all_times in (before, after)]
-        found.append(SpeedUp(medians[0], medians[1], ratio(before, after), null, creation, len(blocks)))
+        found.append(SpeedUp(*medians, ratio(before, after), null_ratio(before), created, creation, len(blocks)))
     return found
 
 
-def _is_disturbed(blocks: Sequence[Block], number: int) -> bool:
-    return any(each.disturbance for each in speed_ups(blocks, number))
+def _is_disturbed(blocks: Sequence[Block]) -> bool:
+    """Whether the speed-up of any model over the first one is not measured."""
+    return any(each.disturbance for number in range(1, len(blocks[0].runs)) for each in speed_ups(blocks, number))
 
 
-def _ends_after(rounds: int, seconds: float) -> IsOver:
-    """The end after a multiple of a number of rounds, when the time is over or there are many rounds."""
-    return lambda done, passed: done > 0 and done % rounds == 0 and (passed >= seconds or done >= _MAX_ROUNDS)
+def _ends_after(seconds: float) -> IsOver:
+    """The end after an even number of rounds, when the time is over or there are many rounds."""
+    return lambda done, passed: done > 0 and done % 2 == 0 and (passed >= seconds or done >= _MAX_ROUNDS)

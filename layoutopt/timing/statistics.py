@@ -16,10 +16,9 @@ block to the last cannot be noticed. tests/unit/test_noisy_machines.py counts ho
 
 from collections.abc import Sequence
 from math import exp, log, log1p, sqrt
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Literal, TypeAlias
 
-import numpy as np
 from pydantic import Field
 
 from layoutopt.report.schema import ReportModel
@@ -47,20 +46,12 @@ _STUDENT = (
 """Quantiles of Student's distribution for a two-sided interval of 95 %, with 1 to 35 degrees of freedom."""
 
 
-class Estimate(ReportModel):
-    """The geometric mean of blocks, with its confidence interval and the quartiles of all values."""
+class Ratio(ReportModel):
+    """The speed-up: the baseline's time divided by this model's, from the fastest runs of each block."""
 
     value: float = Field(description="geometric mean of the blocks")
     low: float = Field(description="lower end of the 95 % confidence interval, from the spread of the blocks")
     high: float = Field(description="upper end of it")
-    lower_quartile: float
-    upper_quartile: float
-    count: int
-
-
-class Ratio(Estimate):
-    """The speed-up: the baseline's time divided by this model's, from the fastest runs of each block."""
-
     blocks: int = Field(description="the number of blocks")
     disturbed: int = Field(description="blocks that other load disturbed; they count only if they are the half or more")
     verdict: Verdict = Field(description="whether the whole confidence interval is above or below 1")
@@ -71,46 +62,32 @@ class Ratio(Estimate):
         return 2 * self.disturbed < self.blocks and self.high - self.low <= MAX_WIDTH * self.value
 
 
-def estimate(blocks: Blocks) -> Estimate:
-    """The estimate of positive values in two blocks or more, each of which has a value and counts by its median."""
-    return _estimate([median(map(log, block)) for block in blocks], [value for block in blocks for value in block])
-
-
-def _estimate(logs: Sequence[float], values: Sequence[float]) -> Estimate:
-    """The estimate from the logarithms of two blocks or more, with the quartiles of values."""
-    middle = fmean(logs)
-    half_width = _STUDENT[len(logs) - 2] * stdev(logs) / sqrt(len(logs))
-    lower, upper = (float(each) for each in np.quantile(values, (0.25, 0.75)))
-    return Estimate(
-        value=exp(middle),
-        low=exp(middle - half_width),
-        high=exp(middle + half_width),
-        lower_quartile=lower,
-        upper_quartile=upper,
-        count=len(values),
-    )
-
-
 def ratio(baseline: Blocks, others: Blocks) -> Ratio:
-    """The estimate of baseline / others; the quartiles are those of the ratios value by value."""
+    """The estimate of baseline / others from two blocks or more, each of which has values of both."""
     fastest = [(min(one), min(other)) for one, other in zip(baseline, others, strict=True)]
     reference = log(min(a for a, _ in fastest) / min(b for _, b in fastest))
     logs = [log(a / b) for a, b in fastest]
     agreeing = [each for each in logs if abs(each - reference) <= log1p(MAX_DEVIATION)]
-    values = [a / b for blocks in zip(baseline, others, strict=True) for a, b in zip(*blocks, strict=True)]
-    found = _estimate(agreeing if 2 * len(agreeing) > len(logs) else logs, values)
-    verdict: Verdict = "faster" if found.low > 1 else "slower" if found.high < 1 else "no difference shown"
-    return Ratio(**found.model_dump(), blocks=len(logs), disturbed=len(logs) - len(agreeing), verdict=verdict)
+    counted = agreeing if 2 * len(agreeing) > len(logs) else logs
+    middle = fmean(counted)
+    half_width = _STUDENT[len(counted) - 2] * stdev(counted) / sqrt(len(counted))
+    low, high = exp(middle - half_width), exp(middle + half_width)
+    return Ratio(
+        value=exp(middle),
+        low=low,
+        high=high,
+        blocks=len(logs),
+        disturbed=len(logs) - len(agreeing),
+        verdict="faster" if low > 1 else "slower" if high < 1 else "no difference shown",
+    )
 
 
-def null_ratio(blocks: Blocks) -> Ratio | None:
-    """The null ratio: that of a model's own times, each divided by its neighbour's; None if a block has only one time.
+def null_ratio(blocks: Blocks) -> Ratio:
+    """The null ratio: that of a model's own times, each divided by its neighbour's.
 
     The divisor is the later time in two blocks and the earlier one in the next two, and changes from pair to pair, so that
     drift cancels: in every other block the model begins the rounds.
     """
-    if min(map(len, blocks)) < 2:
-        return None
     first, second = (
         [
             [block[at + (number // 2 + at // 2 + offset) % 2] for at in range(0, len(block) - 1, 2)]

@@ -283,7 +283,7 @@ def linked_model(location: str) -> onnx.ModelProto:
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Path:
-    """The snapshot folder of a linked_model hub's cache, with a data file in `blobs` and links to it."""
+    """The snapshot folder of a model hub's cache, with a data file in `blobs` and links to it."""
     snapshot = tmp_path / "snapshots" / "1a2b"
     (snapshot / "sub").mkdir(parents=True)
     (tmp_path / "blobs").mkdir()
@@ -304,12 +304,12 @@ def hub(tmp_path: Path) -> Path:
 
 
 def stored(hub: Path, location: str, *, linked: bool) -> Path:
-    """The linked_model's file, in the snapshot or in `blobs` with a link in the snapshot."""
-    path = hub / "linked_model.onnx"
+    """The model's file, in the snapshot or in `blobs` with a link in the snapshot."""
+    path = hub / "model.onnx"
     content = linked_model(location).SerializeToString()
     if linked:
-        (hub.parent.parent / "blobs" / "linked_model").write_bytes(content)
-        path.symlink_to("../../blobs/linked_model")
+        (hub.parent.parent / "blobs" / "model").write_bytes(content)
+        path.symlink_to("../../blobs/model")
     else:
         path.write_bytes(content)
     return path
@@ -333,8 +333,8 @@ READ = [
 REFUSED = [
     *((location, False, "symbolic link to") for location in ("link", "absolute", "twice", "folder/data")),
     *(("elsewhere", linked, "symbolic link to") for linked in (False, True)),
-    *(("../beside", linked, "the linked_model gives '../beside' as the path") for linked in (False, True)),
-    ("sub/../../beside", False, "the linked_model gives"),
+    *(("../beside", linked, "the model gives '../beside' as the path") for linked in (False, True)),
+    ("sub/../../beside", False, "the model gives"),
     ("dangling", True, "is missing"),
     ("sub", False, "not a plain file"),
 ]
@@ -369,6 +369,6 @@ def test_what_leads_out_of_the_folder_is_refused(hub: Path, location: str, linke
 
 
 def test_a_path_that_leads_out_of_the_folder_is_refused_even_if_it_reaches_the_cache(hub: Path) -> None:
-    """ONNX Runtime reads it, but then the linked_model file itself selects a file outside of its folder."""
-    with pytest.raises(ModelError, match=r"the linked_model gives '../../blobs/data' as the path"):
+    """ONNX Runtime reads it, but then the model file itself selects a file outside of its folder."""
+    with pytest.raises(ModelError, match=r"the model gives '../../blobs/data' as the path"):
         read(stored(hub, "../../blobs/data", linked=True))

@@ -1,13 +1,14 @@
 """Kernels of calibration as timed models, and invented times."""
 
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from math import prod
 
-from layoutopt.calibrate.fit import with_rows
-from layoutopt.calibrate.grid import KernelCase, kernel_cases
-from layoutopt.cost_models import RooflineModel, load_target
+from layoutopt.calibrate.probes import probes
+from layoutopt.cost_models import load_target
 from layoutopt.kernel_times import Machine
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.timer import REFERENCE, TimedModel
 from layoutopt.runtime.kernel_queries import blocked_channels
 
@@ -15,22 +16,24 @@ MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
 OPSETS = {"": 20, "com.microsoft": 1}
 
 
-def nbytes(case: KernelCase) -> int:
+def nbytes(kernel: LoweredKernel) -> int:
     """Bytes of all operands, without padding."""
-    return 4 * sum(prod(each.shape or ()) for each in (*case.op.inputs, *case.op.outputs) if each is not None)
+    return 4 * sum(prod(each.shape or ()) for each in (*kernel.op.inputs, *kernel.op.outputs) if each is not None)
 
 
-def calibrated_kernels(target: str = "") -> list[KernelCase]:
+@cache
+def calibrated_kernels(target: str = "") -> list[LoweredKernel]:
     """The kernels of calibration; by default in blocks of this machine."""
     target = target or ("cpu-avx512" if blocked_channels() == 16 else "cpu-avx2")
-    return kernel_cases(RooflineModel(with_rows(load_target(target).spec)))
+    return probes(load_target(target))
 
 
-def families() -> list[KernelCase]:
+@cache
+def families() -> list[LoweredKernel]:
     """The smallest kernel of every op type of calibration in each of its formats."""
-    first: dict[str, KernelCase] = {}
-    for case in sorted(calibrated_kernels(), key=nbytes):
-        first.setdefault(f"{case.op.kind} {case.op.signature}", case)
+    first: dict[str, LoweredKernel] = {}
+    for kernel in sorted(calibrated_kernels(), key=nbytes):
+        first.setdefault(f"{kernel.op.kind} {kernel.op.signature}", kernel)
     return list(first.values())
 
 
@@ -38,7 +41,7 @@ class InventedTimes:
     """Times of kernels from their keys: 10 us times a number between 1 / factor and factor.
 
     Attributes:
-        timed: the keys of the kernels that were timed, without that of the reference.
+        timed: the keys of the kernels that were timed.
         speed: the speed of the machine.
     """
 
@@ -48,11 +51,9 @@ class InventedTimes:
         self.speed = 1.0
 
     def seconds(self, kernel: TimedModel) -> float:
-        if kernel.key.startswith(REFERENCE):
-            return 1e-5
         digest = int.from_bytes(sha256(kernel.key.encode()).digest()[:4]) / 2**32
         return float(1e-5 * self.factor ** (2 * digest - 1))
 
     def __call__(self, kernels: Sequence[TimedModel], threads: int, end: float) -> dict[str, float | None]:
-        self.timed |= {each.key for each in kernels if not each.key.startswith(REFERENCE)}
-        return {each.key: self.seconds(each) / self.speed for each in kernels}
+        self.timed |= {each.key for each in kernels}
+        return {REFERENCE: 1e-5 / self.speed, **{each.key: self.seconds(each) / self.speed for each in kernels}}

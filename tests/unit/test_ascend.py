@@ -80,7 +80,6 @@ def convolutions(filters: list[tuple[tuple[int, ...], int]], shape: list[int], d
         ("DHWOI16o16i", "OIDHW", DType.FLOAT16, "FRACTAL_Z_3D_TRANSPOSE"),
         ("NM16m16n", "MN", DType.FLOAT16, "FRACTAL_NZ"),
         ("MN16n16m", "MN", DType.FLOAT16, "FRACTAL_Z"),
-        ("MN16m16n", "MN", DType.FLOAT16, "FRACTAL_ZZ"),
         ("NHWC", "NCHW", DType.FLOAT16, "NHWC"),
         ("NCHW", "NCHW", DType.FLOAT16, "NCHW"),
         ("HWIO", "OIHW", DType.FLOAT16, "HWCN"),

@@ -16,7 +16,7 @@ from layoutopt.bench.runtimes import traced_reorder_share
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
-from layoutopt.timing.speed_up import Block
+from layoutopt.timing.speed_up import Block, speed_ups
 from layoutopt.timing.statistics import is_quiet, null_ratio, ratio
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
@@ -42,15 +42,12 @@ def test_a_report_has_every_number(save) -> None:
     steps: list[str] = []
     report = bench([save("a.onnx", PLAIN), save("b.onnx", SHORT)], seconds=0.01, progress=steps.append)
     assert BenchReport.model_validate_json(report.model_dump_json()) == report
-    assert report.schema_version == 5 and report.blocks in (12, 24, 36)
+    assert report.schema_version == 6 and report.blocks in (12, 24, 36)
     a, b = report.models
     assert (a.label, b.label) == ("A", "B")
     assert a.speed_up is None and b.speed_up is not None and b.creation_speed_up is not None
     for model in report.models:
-        assert all(len(block) >= 2 for block in model.samples)
-        assert model.time.count == report.rounds and model.creation.count == len(model.samples) == report.blocks
-        for spread in (model.time, model.creation):
-            assert 0 < spread.low <= spread.value <= spread.high
+        assert model.seconds > 0 and model.creation_seconds > 0
         assert [each.shape for each in model.inputs] == [[1, 4, 8, 8]]
     assert 0 < a.reorder_share < 1
     assert b.reorder_share == 0
@@ -187,7 +184,7 @@ def test_disturbed_blocks_do_not_count_unless_they_are_the_half() -> None:
 
 def test_ratios_are_within_rounds() -> None:
     found = ratio([[2.0, 4.0]] * 6, [[1.0, 4.0]] * 6)
-    assert (found.value, found.verdict, found.upper_quartile) == (2.0, "faster", 2.0)
+    assert (found.value, found.verdict) == (2.0, "faster")
     assert ratio([[1.0]] * 6, [[2.0]] * 6).verdict == "slower"
     assert ratio([[1.0]] * 4, [[2.0]] * 3 + [[0.5]]).verdict == "no difference shown"
 
@@ -196,8 +193,7 @@ def test_drift_cancels_in_the_null_ratio() -> None:
     """The rounds are A B, B A, A B, ... and those of the next block B A, A B, ...; the clock slows down steadily."""
     places = [[0, 3, 4, 7], [9, 10, 13, 14], [16, 19, 20, 23], [25, 26, 29, 30]]
     found = null_ratio([[1.01**place for place in block] for block in places])
-    assert found is not None and found.value == pytest.approx(1.0)
-    assert null_ratio([[1.0, 1.0], [1.0]]) is None
+    assert found.value == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -205,12 +201,12 @@ def test_drift_cancels_in_the_null_ratio() -> None:
 )
 def test_a_busy_machine_has_a_wide_null_interval(factor: float, is_quiet_machine: bool) -> None:
     null = null_ratio([[1.0, factor], [1.0, factor], [1.0, factor], [factor, 1.0]] * 3)
-    assert null is not None and is_quiet(null) == is_quiet_machine
+    assert is_quiet(null) == is_quiet_machine
 
 
 def caveats(first: list[list[float]], second: list[list[float]]) -> list[str]:
     blocks = [Block([[1.0], [1.0]], [[one], [other]]) for one, other in zip(first, second, strict=True)]
-    return list(speed_caveats(blocks, 1, "AB"))
+    return list(speed_caveats("B", speed_ups(blocks, 1)[0]))
 
 
 def test_an_effect_raises_a_doubt_if_its_interval_includes_one() -> None:
@@ -222,7 +218,7 @@ def test_an_effect_raises_a_doubt_if_its_interval_includes_one() -> None:
 def test_a_machine_that_is_not_quiet() -> None:
     (busy,) = caveats([[1.0, 1.2]] * 4, [[0.5, 0.5]] * 4)
     assert busy.startswith("B against A: the machine is busy: the original is 0.") and busy.endswith("as itself")
-    (alone,) = speed_caveats([Block([[1.0]], [[[1.0, 1.2]]])] * 4, 0, "A")
+    (alone,) = speed_caveats("A", speed_ups([Block([[1.0]], [[[1.0, 1.2]]])] * 4, 0)[0])
     assert alone.startswith("A against A: the machine is busy: the original is 0.")
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None)
     assert list(machine_caveats(machine)) == ["this system cannot pin the process to one CPU"]

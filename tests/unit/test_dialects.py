@@ -11,14 +11,13 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost_models import load_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
-from layoutopt.dialects.passes import FoldTransposes
 from layoutopt.errors import ArgumentError, ModelError
 from layoutopt.formats import Format, pack
 from layoutopt.ir.graph import Graph, insert_cast
 from layoutopt.ir.types import ArrayData, DType, Op, Padding, Signature, Storage, TensorType
 from layoutopt.onnx_io import check, emit, to_bytes
 from layoutopt.onnx_io.baked import normalized
-from layoutopt.passes.base import Mode, PassContext
+from layoutopt.passes.base import PassContext
 from layoutopt.runtime.baking import bake
 from layoutopt.runtime.session import Session
 from layoutopt.testing.rules import lower
@@ -86,22 +85,6 @@ GATHERS = 8
 
 def model_of(text: str, **constants: np.ndarray) -> onnx.ModelProto:
     return parsed(f'<ir_version: 9, opset_import: ["" : 18]>\n{text}', **constants)
-
-
-@pytest.mark.parametrize(("mode", "left"), [("inference", 0), ("training", 2)])
-def test_transposes_of_constants_are_folded_unless_weights_are_trained(mode: Mode, left: int) -> None:
-    weights = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    text = """g (float[1] x) => (float[2,4,3] y) {
-        a = Transpose <perm = [1, 2, 0]> (w)
-        b = Transpose (a)
-        y = Add (x, b)
-    }"""
-    graph = inference.lift(onnx_ir.serde.deserialize_model(model_of(text, w=weights)))
-    FoldTransposes().run(graph, PassContext(load_target("gpu-hopper"), mode))
-    assert sum(op.kind == "Transpose" for op in graph.ops) == left
-    operand = graph.ops[-1].inputs[1]
-    if operand.data is not None:
-        np.testing.assert_array_equal(operand.data.numpy(), weights.transpose(1, 2, 0).transpose())
 
 
 @pytest.mark.parametrize("axis", [0, 2])

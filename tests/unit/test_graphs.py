@@ -185,7 +185,7 @@ def leave_a_cast(graph: Graph) -> None:
 
 
 def call_with_too_many_arguments(graph: Graph) -> None:
-    graph.functions.append(Function("layoutopt", "Add", ("a",), ("y",), (), Graph()))
+    graph.functions.append(Function("layoutopt", "Add", (), Graph()))
     graph.ops[1].domain, graph.opsets["layoutopt"], graph.stage = "layoutopt", 1, "lowered"
 
 

@@ -19,6 +19,7 @@ from tiers import covering
 
 import layoutopt
 from layoutopt import inference, onnx_io
+from layoutopt.calibrate.probes import price
 from layoutopt.cost import CostModel, Epilogues, Prices, priced_with
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import load_target
@@ -29,9 +30,9 @@ from layoutopt.errors import ArgumentError, InvariantError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times import KernelStore, RefinedPlan, RequestedTimes, refine_prices, timed_batches
+from layoutopt.kernel_times import KernelStore, RefinedPlan, Refinement, RequestedTimes, timed_batches
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.prices import StoredPrices, UsedKernel
+from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.ops import canonical_signature
 from layoutopt.planner import Plan, PlanRequest, make_plan
@@ -121,21 +122,10 @@ def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
     assert report.gain.seconds_before < 0.95 * report.plan.seconds_before
 
 
-def used_kernels(seconds: float) -> list[UsedKernel]:
-    return [UsedKernel(seconds, 1.0, [])]
-
-
 def refined_plan() -> RefinedPlan:
     """A plan of 85 instead of 100 seconds."""
     plan = Plan({}, 85, 100, 85, 0.0, True)
-    return RefinedPlan(
-        load_target("cpu-avx2"),
-        plan,
-        kernels=used_kernels(85),
-        original_kernels=used_kernels(100),
-        folded_kernels=used_kernels(92),
-        seconds=0.0,
-    )
+    return RefinedPlan(load_target("cpu-avx2"), plan, [], "optimised", 100, 0.0)
 
 
 def test_the_baseline_at_measured_prices_is_the_optimised_original() -> None:
@@ -257,7 +247,7 @@ class Refined:
         self.times = RequestedTimes(KernelStore(MACHINE), 0.0)
         self.models: list[CostModel] = []
         self.prices: list[float] = []
-        self.product = next(each.op for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul")
+        self.product = next(each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul")
 
     def __call__(
         self, times: InventedTimes, max_seconds: float = 60.0, store: KernelStore | None = None
@@ -266,11 +256,11 @@ class Refined:
         self.monkeypatch.setattr(timed_batches, "process_time", count().__next__)
         model = load_target("cpu-avx2")
         self.times = RequestedTimes(store or KernelStore(MACHINE), max_seconds)
-        return refine_prices(self.graph, model, NO_SIZES, self.plan(model), self.plan, self.times)
+        return Refinement(self.graph, model, NO_SIZES, self.plan, self.times).best_plan(self.plan(model))
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
-        self.prices.append(model.kernel_seconds(self.product, self.product.signature))
+        self.prices.append(model.kernel_seconds(self.product.op, self.product.op.signature))
         return plan(self.graph, model)
 
 
@@ -331,7 +321,7 @@ def test_a_plan_depends_on_no_other_run(max_seconds: float, before: str, refined
 
 def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
     """The last plan is made at raised prices of kernels that were not timed; with time enough, no price is raised."""
-    estimate = load_target("cpu-avx2").kernel_seconds(refined.product, refined.product.signature)
+    estimate = price(refined.product, load_target("cpu-avx2"))
     found = refined(InventedTimes(2.0), max_seconds=0.0)
     assert refined.times.num_newly_timed == 0 < len(refined.times.skipped)
     assert found.plan.optimal
@@ -343,19 +333,18 @@ def test_without_time_the_plan_is_cautious(refined: Refined) -> None:
 def test_estimates_are_corrected_by_kernels_of_the_same_kind() -> None:
     model, store = load_target("cpu-avx2"), KernelStore(MACHINE)
     times = RequestedTimes(store, 60.0)
-    cases = [each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul"]
-    kernels = [each.kernel for each in cases]
-    store.add({each.key: 3 * case.price(model) for case, each in zip(cases[:-1], kernels[:-1], strict=True)})
+    kernels = [each for each in calibrated_kernels("cpu-avx2") if each.op.op_type == "MatMul"]
+    store.add({each.key: 3 * price(each, model) for each in kernels[:-1]})
     store.is_complete = True
     times.request(kernels)
     prices = StoredPrices(times, OPSETS)
     for _ in range(2):
         priced = model.with_measured(prices)
-        found = [case.price(priced) for case in cases]
+        found = [price(each, priced) for each in kernels]
         prices.correct_estimates()
-    assert found == pytest.approx([3 * case.price(model) for case in cases])
+    assert found == pytest.approx([3 * price(each, model) for each in kernels])
     prices.is_cautious = True
-    assert cases[-1].price(model.with_measured(prices)) == pytest.approx(3.3 * cases[-1].price(model))
+    assert price(kernels[-1], model.with_measured(prices)) == pytest.approx(3.3 * price(kernels[-1], model))
 
 
 @pytest.fixture

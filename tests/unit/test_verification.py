@@ -588,7 +588,7 @@ def filters_of(kind: str) -> Array:
 
 @pytest.fixture
 def prefers_winograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = MachineRates(flops=1e6, min_speedup=1e-6, min_measured_speedup=1e-6)
+    rates = MachineRates(flops=1e6)
     for block in (8, 16):
         monkeypatch.setitem(MACHINE_RATES, block, rates)
 
@@ -641,12 +641,12 @@ def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypat
         filters = WinogradRewriter._transformed_filter
 
         def filter(self: WinogradRewriter, component: tuple[int, int]) -> Value:
-            return filters(self, (0, 0) if self._site.op.y.tensor == "r" else component)
+            return filters(self, (0, 0) if self._op.y.tensor == "r" else component)
 
         monkeypatch.setattr(WinogradRewriter, "_transformed_filter", filter)
     elif faulty == "all transforms":
-        taps = Tiles.taps
-        monkeypatch.setattr(Tiles, "taps", lambda *a: (2 * taps(*a)[0], *taps(*a)[1:]))
+        taps = Tiles.input_taps
+        monkeypatch.setattr(Tiles, "input_taps", lambda *a: (2 * taps(*a)[0], *taps(*a)[1:]))
     else:
         emit = onnx_io.emit
 

@@ -15,6 +15,7 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
+from layoutopt.calibrate.probes import price
 from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime import DOMAIN, winograd
@@ -30,9 +31,6 @@ from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import inference_session
 
 BLOCK = blocked_channels() or 0
-EAGER = winograd.MachineRates(
-    op_seconds=0.0, min_speedup=1.0, cache_bandwidth=1e30, memory_bandwidth=1e30, filter_bandwidth=1e30
-)  # the tiling with the fewest products
 ACTIVATIONS: dict[str, tuple[float, ...]] = {
     "Relu": (),
     "Sigmoid": (),
@@ -47,12 +45,12 @@ needs_blocks = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked 
 
 @pytest.mark.parametrize(("outputs", "taps"), [(1, 1), (2, 3), (4, 3)])
 def test_the_transforms_are_a_correlation(outputs: int, taps: int) -> None:
-    algorithm = winograd.minimal_filtering(outputs)
-    assert algorithm.taps == taps and algorithm.num_components == outputs + taps - 1
+    algorithm, tiles = winograd.minimal_filtering(outputs), winograd.Tiles(outputs, outputs)
+    assert algorithm.num_taps == taps and tiles.num_components == outputs + taps - 1
     random = np.random.default_rng(0)
     for _ in range(20):
-        d, g = random.integers(-9, 9, algorithm.num_components), random.integers(-9, 9, taps)
-        y = algorithm.output_rows @ ((algorithm.filter_rows @ g) * (algorithm.input_rows @ d))
+        d, g = random.integers(-9, 9, tiles.num_components), random.integers(-9, 9, taps)
+        y = algorithm.outputs @ ((algorithm.filters @ g) * (algorithm.inputs @ d))
         np.testing.assert_allclose(y, np.correlate(d, g), rtol=0, atol=1e-11)
 
 
@@ -115,19 +113,12 @@ def emitted(graph: Graph) -> onnx.ModelProto:
 
 def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
     """The model in every tiling."""
-    count = len(_site(lifted(model)).tilings)
     found = []
-    for index in range(count):
+    for tiling in winograd.tilings(lifted(model).ops[0], BLOCK)[1:]:
         graph = lifted(model)
-        site = _site(graph)
-        winograd.WinogradRewriter(graph, site, site.tilings[index], BLOCK).run()
+        winograd.WinogradRewriter(graph, graph.ops[0], tiling, BLOCK).run()
         found.append(emitted(graph))
     return found
-
-
-def _site(graph: Graph) -> Any:
-    (site,) = [winograd.site_of(op, BLOCK) for op in graph.ops]
-    return site
 
 
 @needs_blocks
@@ -161,10 +152,8 @@ def test_every_tiling_equals_the_direct_kernel(image: tuple[int, int], **fields:
     ],
 )
 def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
-    graph = lifted(convolution(fields.pop("image", (12, 12)), **fields))
-    before = graph.version
-    winograd.Winograd(EAGER).run(graph, PassContext(load_target("cpu-avx2"), block=BLOCK))
-    assert graph.version == before
+    (op,) = lifted(convolution(fields.pop("image", (12, 12)), **fields)).ops
+    assert winograd.tilings(op, BLOCK) == []
 
 
 @needs_blocks
@@ -179,9 +168,9 @@ def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
     ],
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
-    site = _site(lifted(convolution(shape[2:], channels=shape[:2])))
-    useful = winograd.estimated_times(site, BLOCK, winograd.MachineRates()).useful
-    assert next((tuple(each.outputs for each in tiles) for tiles in useful), None) == expected
+    (op,) = lifted(convolution(shape[2:], channels=shape[:2])).ops
+    found = winograd.faster(winograd.candidates(op, BLOCK, winograd.MachineRates()))
+    assert next((tuple(axis.outputs for axis in each.tiling) for each in found), None) == expected
 
 
 def lowered(side: int = 14) -> Graph:
@@ -201,25 +190,20 @@ def lowered(side: int = 14) -> Graph:
     return graph
 
 
-def sites(graph: Graph) -> list[winograd.Site]:
-    return [site for op in graph.ops if (site := winograd.site_of(op, BLOCK)) is not None]
-
-
 @needs_blocks
 def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> None:
     """The pass chooses it by estimates where no tiling was timed, so the price of the plan has it, too."""
-    case = next(each for each in calibrated_kernels() if each.kernel.estimated_speed_up > 1)
-    kernel = case.kernel
+    kernel = next(each for each in calibrated_kernels() if each.estimated_speed_up > 1)
     target = "cpu-avx512" if BLOCK == 16 else "cpu-avx2"
     model, store, speed_up = load_target(target), KernelStore(MACHINE), kernel.estimated_speed_up
     times = RequestedTimes(store, 60.0)
-    prices, estimate = StoredPrices(times, OPSETS), case.price(model)
+    prices, estimate = StoredPrices(times, OPSETS), price(kernel, model)
 
     def found_prices() -> tuple[float, float, bool]:
         """The price, that of the direct convolution, and whether the former is a time."""
-        found, is_timed = case.price(model.with_measured(prices)), prices.priced[-1].is_timed
+        found, is_timed = price(kernel, model.with_measured(prices)), prices.priced[-1].is_timed
         prices.uses_alternatives = False
-        direct = case.price(model.with_measured(prices))
+        direct = price(kernel, model.with_measured(prices))
         prices.uses_alternatives = True
         return found, direct, is_timed
 
@@ -241,25 +225,18 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
-    candidates = [
-        winograd.estimated_times(site, BLOCK, winograd.MACHINE_RATES[BLOCK]).promising for site in sites(lowered())
-    ]
-    favourites = {
-        LoweredGraph(winograd.convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK)).key
-        for site, found_tilings in zip(sites(lowered()), candidates, strict=True)
-    }
+    tiled = [winograd.candidates(op, BLOCK, winograd.MACHINE_RATES[BLOCK])[1:] for op in lowered().ops]
+    favourites = [LoweredGraph(each[chosen % len(each)].graph) for each in tiled]
+    keys = {each.key for each in favourites}
     seen: list[str] = []
 
     def time(graphs: Sequence[Graph]) -> list[float | None]:
         seen.extend(LoweredGraph(each).key for each in graphs)
-        return [1e-4 if LoweredGraph(each).key in favourites else 3e-4 for each in graphs]
+        return [1e-4 if LoweredGraph(each).key in keys else 3e-4 for each in graphs]
 
     found = rewritten(time)
-    assert favourites <= set(seen)
-    expected = 0
-    for site, found_tilings in zip(sites(lowered()), candidates, strict=True):
-        expected += len(winograd.convolution_graph(site, found_tilings[chosen % len(found_tilings)], BLOCK).ops)
-    assert len(found.ops) == expected
+    assert keys <= set(seen)
+    assert len(found.ops) == sum(len(each.graph.ops) for each in favourites)
 
 
 class Reversed(Prices):
@@ -274,8 +251,8 @@ def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[Prices]) 
     roofline = load_target("cpu-avx2")
     inner = Reversed(roofline) if prices is Reversed else roofline
     bounded = priced_with(inner, is_default_kernel=is_chosen_by_default)
-    for case in calibrated_kernels("cpu-avx2"):
-        op = case.op
+    for kernel in calibrated_kernels("cpu-avx2"):
+        op = kernel.op
         rule = rule_of(op)
         if rule is None or is_cast(op):
             continue

@@ -17,7 +17,7 @@ Ops without a native kernel are written as in the dialect `ops`, with reshapes a
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.dialects.builder import OpBuilder, write_plain
+from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.onnxruntime.blocked_passes import (
     CheckBlockSize,
@@ -91,7 +91,7 @@ class OnnxRuntime(Dialect):
 
     def write_native(self, op: Op, builder: OpBuilder) -> bool:
         """Record an op on float32 with the writer of its op type; returns False if there is none."""
-        first = op.inputs[0] if op.inputs else None
+        first = op.input(0)
         if first is None or first.dtype is not DType.FLOAT32 or op.signature is None:
             return False
         rule = rule_of(op)
@@ -111,7 +111,7 @@ class OnnxRuntime(Dialect):
         if any(each.domain == DOMAIN for each in builder.ops):
             graph.opsets.setdefault(DOMAIN, 1)
         stop_qdq_propagation(graph, builder)
-        write_plain(graph, op, builder, outputs)
+        Dialect.write(self, graph, op, builder, outputs)
 
     def lower(self, graph: Graph) -> Graph:
         """The lowered graph, in which only arrays of the block that its filters are packed for count as blocked."""

@@ -12,6 +12,7 @@ from layoutopt.dialects.onnxruntime.writers import BLOCKS, DOMAIN, float32_type
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Attribute, Op, OpaqueType, Value
 from layoutopt.ops import estimated_extent
+from layoutopt.ops.axiswise import clip_bounds
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 
@@ -118,11 +119,10 @@ def _fuse_activation(graph: Graph, op: Op) -> None:
     if conv is None:
         return
     if op.op_type == "Clip":
-        low, high = (op.constant(index) if len(op.inputs) > index else None for index in (1, 2))
-        bounds = [low, high] if op.version >= 11 else [np.asarray(op.attributes.get(name)) for name in ("min", "max")]
-        if any(bound is None or bound.dtype == object or bound.size != 1 for bound in bounds):
+        bounds = [bound for bound in clip_bounds(op) if bound is not None]
+        if len(bounds) < 2:
             return
-        conv.attributes["activation_params"] = tuple(float(bound.reshape(())) for bound in bounds if bound is not None)
+        conv.attributes["activation_params"] = tuple(bound.item() for bound in bounds)
     elif parameters := ACTIVATIONS[op.op_type].parameters:
         numbers = [op.attributes.get(name, default) for name, default in parameters.items()]
         conv.attributes["activation_params"] = tuple(float(each) for each in numbers if isinstance(each, float | int))
@@ -224,7 +224,7 @@ def _bias(conv: Op) -> Array | None:
         return None
     weight = conv.inputs[1]
     assert weight is not None
-    if len(conv.inputs) < 3 or conv.inputs[2] is None:
+    if conv.input(2) is None:
         return np.zeros(estimated_extent(weight.dims[0]), dtype=np.float32)
     return conv.constant(2)
 

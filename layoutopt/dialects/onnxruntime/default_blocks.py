@@ -1,6 +1,6 @@
 """The ops that onnxruntime itself runs in blocked formats, and those that become part of blocked convolutions."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 
 from layoutopt.dialects.onnxruntime.blocked_passes import ACTIVATIONS, is_fusable_activation
 from layoutopt.dialects.onnxruntime.writers import KINDS, PER_CHANNEL_KINDS, BlockedArrays
@@ -72,7 +72,7 @@ def stays_blocked(op: Op, blocked: Set[Value], block: int) -> bool:
         blocked: the values that are blocked.
         block: the channels of a block.
     """
-    x, rule = op.inputs[0] if op.inputs else None, rule_of(op)
+    x, rule = op.input(0), rule_of(op)
     if x not in blocked:
         return False
     if (
@@ -95,7 +95,7 @@ def stays_blocked(op: Op, blocked: Set[Value], block: int) -> bool:
 
 def _channels(op: Op) -> int | None:
     """The channels of a float32 image; None for any other operand."""
-    x = op.inputs[0] if op.inputs else None
+    x = op.input(0)
     found = x.dims[1] if x is not None and x.rank == 4 and x.dtype is DType.FLOAT32 else None
     return found if isinstance(found, int) else None
 
@@ -111,6 +111,10 @@ _RESIDUAL_SHARE = 0.7
 """As `Activation.share`, of the sum with a residual."""
 
 
+_ACTIVATED, _SUMMED, _SCALED = 1, 2, 3
+"""The steps that can still become part of a convolution: an activation; a residual first; numbers per channel before that."""
+
+
 def find_fused_tensors(graph: Graph, *, by_runtime: bool = False) -> dict[str, float]:
     """The tensors that these ops compute, by name, with the share of the time of the op alone that remains.
 
@@ -124,30 +128,24 @@ def find_fused_tensors(graph: Graph, *, by_runtime: bool = False) -> dict[str, f
 
 
 def _fused_in(graph: Graph, by_runtime: bool) -> Iterator[tuple[str, float]]:
-    residual: set[Value] = set()  # results of convolutions that can still add a residual, and then be activated
-    active: set[Value] = set()  # those that can still be activated
-    affine: set[Value] = set()  # results of depthwise 1x1 convolutions that can still be multiplied and shifted
+    stages: dict[Value | None, int] = {}  # by result of a convolution, the first step
     for op in graph.ops:
-        y, x = op.outputs[0] if op.outputs else None, op.inputs[0] if op.inputs else None
-        is_only_reader = graph.only_reader(x) is op
+        y, x = op.operand(Y), op.operand(X)
+        stage, is_only_reader = stages.get(x, 0), graph.only_reader(x) is op
         if y is None:
             continue
         if op.kind in KINDS and "activation" not in op.attributes:
-            residual.add(y)
-            active.add(y)
+            stages[y] = _SUMMED
         elif isinstance(rule_of(op), View) and is_only_reader:
-            residual |= {y} if x in residual else set()
-            active |= {y} if x in active else set()
+            stages[y] = min(stage, _SUMMED)
         elif not by_runtime and (scaled := _depthwise_input(op)) is not None:
-            if scaled in affine and graph.only_reader(scaled) is op:
+            if stages.get(scaled) == _SCALED and graph.only_reader(scaled) is op:
                 yield y.tensor, 0.0
-            residual.add(y)
-            active.add(y)
-            affine.add(y)
-        elif op.kind == "Add" and _adds_residual(graph, op, residual):
+            stages[y] = _SCALED
+        elif op.kind == "Add" and _adds_residual(graph, op, stages):
             yield y.tensor, _RESIDUAL_SHARE
-            active.add(y)
-        elif is_fusable_activation(op) and x in active and is_only_reader:
+            stages[y] = _ACTIVATED
+        elif is_fusable_activation(op) and stage and is_only_reader:
             yield y.tensor, ACTIVATIONS[op.kind].share
 
 
@@ -159,9 +157,9 @@ def _depthwise_input(op: Op) -> Value | None:
     return op.inputs[affine.index]
 
 
-def _adds_residual(graph: Graph, add: Op, residual: set[Value]) -> bool:
+def _adds_residual(graph: Graph, add: Op, stages: Mapping[Value | None, int]) -> bool:
     """Whether an operand of an Add is the result of a convolution without other readers."""
-    one, other, *_ = [*add.inputs, None, None]
+    one, other = add.input(0), add.input(1)
     if one is None or other is None or one is other or one.shape != other.shape:
         return False
-    return any(each in residual and graph.only_reader(each) is add for each in (one, other))
+    return any(stages.get(each, 0) >= _SUMMED and graph.only_reader(each) is add for each in (one, other))

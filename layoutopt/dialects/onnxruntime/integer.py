@@ -4,6 +4,7 @@ Every rewrite after baking computes the same integers as the ops that it replace
 decide where a rewrite is made.
 """
 
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -157,7 +158,7 @@ class Tabulate(Pass):
             producer = graph.producer(y) if y not in removed and y.dtype in _INTEGERS else None
             if producer is None:
                 continue
-            x, (ops, replaced) = sources[y], _chain(graph, sources[y], y)
+            x, (ops, replaced) = sources[y], _chain(graph, sources, y)
             is_slow = _is_slow(y, replaced)
             table = _table(graph, x, y, ops) if is_slow or is_quantizer(producer) else None
             is_identity = table is not None and x.dtype is y.dtype and bool((table == _integers(x)).all())
@@ -192,24 +193,20 @@ def _sources(graph: Graph) -> dict[Value, Value]:
     return found
 
 
-def _chain(graph: Graph, x: Value, y: Value) -> tuple[list[Op], list[Op]]:
-    """The ops between two values, and those that a table replaces, because only they read their results (`y` excepted)."""
-    found: set[Op] = set()
-    pending, seen = [y], {x}
-    while pending:
-        value = pending.pop()
-        producer = graph.producer(value)
-        if value not in seen and producer is not None:
-            found.add(producer)
-            pending.extend(each for each in producer.inputs if each is not None)
-        seen.add(value)
-    ops = [op for op in graph.ops if op in found]
+def _chain(graph: Graph, sources: Mapping[Value, Value], y: Value) -> tuple[list[Op], list[Op]]:
+    """The ops that compute a value from its source, and those that a table replaces: only they read the others' results."""
+    needed: set[Value | None] = {y}
+    ops: list[Op] = []
     replaced: list[Op] = []
-    for op in reversed(ops):
+    for op in reversed(graph.ops):
+        if op.kind not in ELEMENTWISE or op.y not in needed or sources.get(op.y) is not sources[y]:
+            continue
+        needed.update(op.inputs)
+        ops.append(op)
         is_read = graph.is_output(op.y) or any(use.op not in replaced for use in graph.uses(op.y))
         if op.y is y or not is_read:
             replaced.append(op)
-    return ops, replaced
+    return ops[::-1], replaced
 
 
 def _is_slow(y: Value, replaced: list[Op]) -> bool:

@@ -8,11 +8,11 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVP
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from layoutopt.ir.constants import elements_at, stored
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Array, Attribute, Data, Op, Value
+from layoutopt.ops import estimated_extent
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
-from layoutopt.passes.base import Pass, PassContext
+from layoutopt.passes.base import Pass, PassContext, TimeGraphs
 
 # Minimal filtering F(m, 3) along one axis.
 #
@@ -33,7 +34,8 @@ from layoutopt.passes.base import Pass, PassContext
 #     y = A^T ((G g) * (B^T d))        y: m outputs, g: 3 taps, d: m + 2 inputs, *: element-wise product
 #
 # The construction from evaluation points is the Toom-Cook algorithm. The points are integers, so every coefficient is rounded
-# once at most.
+# once at most. A component is one element of the element-wise product, for one evaluation point: the first for the point 0,
+# two for each pair a, -a, and the last for infinity.
 
 _TAPS = 3
 _POINTS = np.array([0.0, 1.0, -1.0, 2.0, -2.0])
@@ -41,48 +43,37 @@ _POINTS = np.array([0.0, 1.0, -1.0, 2.0, -2.0])
 pair costs a digit in float32, so F(6, 3) is not supported."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Algorithm:
-    """F(outputs, taps).
+class Transforms(NamedTuple):
+    """B^T, G and A^T, with a row for every component, component and output; 1 is a tap of an axis that is not tiled."""
 
-    A component is one element of the element-wise product, for one evaluation point: the first for the point 0, two for each
-    pair a, -a, and the last for infinity.
-
-    Attributes:
-        outputs, taps: m and 3; both are 1 for an axis that is not tiled.
-        input_rows, filter_rows, output_rows: B^T, G and A^T.
-    """
-
-    outputs: int
-    taps: int
-    input_rows: Array
-    filter_rows: Array
-    output_rows: Array
+    inputs: Array
+    filters: Array
+    outputs: Array
 
     @property
-    def num_components(self) -> int:
-        """The number of components of a tile: m + 2."""
-        return len(self.input_rows)
+    def num_taps(self) -> int:
+        """The number of taps: 3; 1 for an axis that is not tiled."""
+        return self.filters.shape[1]
 
     @property
     def error_growth(self) -> float:
         """The rounding error of the least exact output of a tile, as root mean square, relative to that of the definition."""
-        inputs, filters, outputs = map(np.square, (self.input_rows, self.filter_rows, self.output_rows))
-        return math.sqrt((outputs @ (inputs.sum(axis=1) * filters.sum(axis=1))).max() / self.taps)
+        inputs, filters, outputs = map(np.square, self)
+        return math.sqrt((outputs @ (inputs.sum(axis=1) * filters.sum(axis=1))).max() / self.num_taps)
 
 
 @cache
-def minimal_filtering(outputs: int) -> Algorithm:
+def minimal_filtering(outputs: int) -> Transforms:
     """F(2, 3) or F(4, 3) at points 0, 1, -1, 2, -2 and infinity; F(1, 1) for one output."""
     if outputs == 1:
-        return Algorithm(1, 1, *[np.ones((1, 1))] * 3)
+        return Transforms(*[np.ones((1, 1))] * 3)
     points = _POINTS[: outputs + 1]
     others = [points[points != point] for point in points]
     inputs = [*(np.append(np.poly(each)[::-1], 0.0) for each in others), np.poly(points)[::-1]]
     scales = [prod(point - each) for point, each in zip(points, others, strict=True)]
     filters = _powers(points, _TAPS) / np.array([*scales, 1.0])[:, None]
     # Adding 0 makes 0 of -0.
-    return Algorithm(outputs, _TAPS, np.array(inputs) + 0.0, filters + 0.0, _powers(points, outputs).T)
+    return Transforms(np.array(inputs) + 0.0, filters + 0.0, _powers(points, outputs).T)
 
 
 def _powers(points: Array, count: int) -> Array:
@@ -90,124 +81,85 @@ def _powers(points: Array, count: int) -> Array:
     return np.vstack([points[:, None] ** np.arange(count), np.eye(count)[-1]])
 
 
+_DECLARATION = re.compile(r"(.*)/winograd/([124])of\dx([124])of\d/")
+
+
+def error_growths(names: Iterable[str]) -> dict[str, float]:
+    """The growth of the rounding error by the name of a convolution's result, declared by the names of what computes it."""
+    found: dict[str, float] = {}
+    for match in filter(None, map(_DECLARATION.match, names)):
+        stem, *sizes = match.groups()
+        found[stem] = prod(minimal_filtering(int(each)).error_growth for each in sizes)
+    return found
+
+
 # Convolutions that can be tiled, and their tiles.
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """An axis of `extent` outputs in tiles of m; with F(1, 1), the axis is not tiled.
+    """An axis of `extent` outputs in tiles of m = `outputs`; with m = 1, the axis is not tiled.
 
     before: 14 outputs        after: 4 tiles of 4 outputs, of which the last 2 are dropped
     """
 
     extent: int
-    algorithm: Algorithm
+    outputs: int
 
     @property
-    def is_tiled(self) -> bool:
-        """Whether the algorithm takes fewer products than the definition."""
-        return self.algorithm.taps > 1
+    def transforms(self) -> Transforms:
+        """The transforms of a tile."""
+        return minimal_filtering(self.outputs)
 
     @property
-    def outputs(self) -> int:
-        """The number of outputs of a tile, m."""
-        return self.algorithm.outputs
+    def num_components(self) -> int:
+        """The number of components of a tile: m + 2; 1 if the axis is not tiled."""
+        return len(self.transforms.filters)
 
     @property
     def count(self) -> int:
         """The number of tiles; the last one may be cut."""
         return -(-self.extent // self.outputs)
 
-    def taps(self, component: int) -> tuple[Array, int, int]:
+    def input_taps(self, component: int) -> tuple[Array, int, int]:
         """The input transform of a component as a convolution with stride m: its coefficients, padding in front and behind."""
-        row = self.algorithm.input_rows[component]
-        if not self.is_tiled:
-            return row, 0, 0
-        (used,) = row.nonzero()
+        row = self.transforms.inputs[component]
+        used = row.nonzero()[0].tolist()
+        taps = row[used[0] : used[-1] + 1]
         # The first input of a tile is the padding of the convolution in front of it.
-        first, missing = int(used[0]), max(0, int(used[0]) - 1)
-        taps = np.pad(row[first : used[-1] + 1], (missing, 0))
-        front = 1 - first + missing
+        front = (self.outputs > 1) - used[0]
         return taps, front, max(0, (self.count - 1) * self.outputs - front + len(taps) - self.extent)
 
 
 Tiling: TypeAlias = tuple[Tiles, Tiles]  # of rows and columns
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A blocked 3x3 convolution with a constant, packed filter, without groups or strides, of an image padded by 1.
+def tilings(op: Op, block: int) -> list[Tiling]:
+    """The ways to cut the result of a blocked convolution into tiles, the direct convolution first; none if it cannot be tiled.
 
-    The numbers of input and output channels, `channels` and `filters`, are multiples of the block. The residual has the storage
-    of the result. `image` has the extents of rows and columns.
+    Its filter is 3x3, constant and packed, without groups or strides; its image has known extents and is padded by 1. Channels
+    are whole blocks. No tile is wider than high, because interleaving columns moves blocks one by one, which takes longer.
     """
-
-    op: Op
-    batch: Dim
-    channels: int
-    filters: int
-    image: tuple[int, int]
-
-    @property
-    def operands(self) -> tuple[Value, Value, Value | None, Value | None]:
-        """The image, the filter, and the bias and the residual if there are any."""
-        x, filter, bias, residual, *_ = (*self.op.inputs, None, None)
-        assert x is not None and filter is not None
-        return x, filter, bias, residual
-
-    @property
-    def activation(self) -> dict[str, Attribute]:
-        """The attributes of the activation; none without an activation."""
-        return {name: each for name, each in self.op.attributes.items() if name.startswith("activation")}
-
-    @property
-    def shape_key(self) -> Hashable:
-        """Everything that the time of the convolution depends on, besides its elements."""
-        types = tuple(value and value.type for value in self.op.inputs)
-        return types, tuple(sorted(self.activation.items()))
-
-    @property
-    def tilings(self) -> list[Tiling]:
-        """The ways to cut the image into tiles.
-
-        None is wider than high, because interleaving columns moves blocks one by one, which takes longer.
-        """
-        rows, columns = (
-            [Tiles(extent, minimal_filtering(size)) for size in (1, 2, 4) if size <= extent] for extent in self.image
-        )
-        return [(first, second) for first in rows for second in columns if first.outputs >= second.outputs][1:]
+    filter = op.inputs[1] if op.op_type == "Conv" and op.domain == DOMAIN else None
+    if filter is None or filter.data is None or op.integer("group", 1) != 1 or op.integers("pads") != (1,) * 4:
+        return []
+    _, channels, *kernel = map(estimated_extent, filter.dims)
+    image = [extent for extent in op.y.dims[2:] if isinstance(extent, int)]
+    if kernel != [_TAPS] * 2 or channels % block or len(image) < 2:
+        return []
+    if not {*op.integers("strides"), *op.integers("dilations")} <= {1}:
+        return []
+    rows, columns = ([Tiles(extent, size) for size in (1, 2, 4) if size <= extent] for extent in image)
+    found = [(first, second) for first in rows for second in columns if first.outputs >= second.outputs]
+    return found if len(found) > 1 else []
 
 
-def site_of(op: Op, block: int) -> Site | None:
-    """The properties of a blocked convolution that can be tiled; None for other ops."""
-    filter = op.inputs[1] if op.op_type == "Conv" and op.domain == DOMAIN and len(op.inputs) <= 4 else None
-    if filter is None or filter.data is None or filter.static_shape is None or op.integer("group", 1) != 1:
-        return None
-    (filters, channels, *kernel), (batch, _, *image) = filter.static_shape, op.x.dims
-    steps = {*op.integers("strides"), *op.integers("dilations")}
-    if (
-        kernel != [_TAPS] * 2
-        or op.integers("pads") != (1,) * 4
-        or not steps <= {1}
-        or channels % block
-        or filters % block
-    ):
-        return None
-    residual, known = op.inputs[3] if len(op.inputs) > 3 else None, [dim for dim in image if isinstance(dim, int)]
-    if len(known) < 2 or op.attributes.get("auto_pad", "NOTSET") != "NOTSET":
-        return None
-    if residual is not None and residual.shape != op.y.shape:
-        return None
-    site = Site(op, batch, channels, filters, (known[0], known[1]))
-    return site if site.tilings else None
+def filter_growth(tiling: Tiling) -> float:
+    """The ratio of the sizes of the transformed filters and the filter; 1 for the direct convolution."""
+    return prod(each.num_components / each.transforms.num_taps for each in tiling)
 
 
-def filter_growth(tiles: Tiling) -> float:
-    """The ratio of the sizes of the transformed filters and the filter."""
-    return prod(each.algorithm.num_components / each.algorithm.taps for each in tiles)
-
-
-# Times of a convolution in seconds, direct and in tiles: estimated, or measured, on a graph of its own.
+# The price of a convolution in tiles: the seconds of its graph, measured or estimated, with a margin.
 #
 #     convolutions   operations at the rate of the kernel, and bytes of the filter at its bandwidth
 #     other ops      bytes read and written at the bandwidth of the cache or of memory; none for a Reshape
@@ -218,14 +170,15 @@ def filter_growth(tiles: Tiling) -> float:
 # takes 1 % longer than the best.
 
 _ELEMENT = 4  # bytes
+_NODE_BYTES = 200  # of a node in the file
 _MEASURED_TILINGS = 3
-_MEASURED_RATIO = 2.0  # of an estimate to the least one
-_TIE_RATIO = 1.05  # of two times that count as equal
+_MEASURED_RATIO = 2.0  # of an estimate to that of the direct convolution
+_MARGIN, _MARGIN_OF_GROWTH = 1.03, 0.05  # for any tiling, and for every time that its filters are as large
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRates:
-    """The measured rates of a machine, and the thresholds of the rewrite.
+    """The measured rates of a machine.
 
     The defaults are fitted to one thread of an AMD EPYC (family 26) with AVX-512, blocks of 16, onnxruntime 1.31.1. With
     more threads all rates grow, and their ratios, on which the choice depends, stay about the same.
@@ -237,54 +190,52 @@ class MachineRates:
     memory_bandwidth: float = 35e9  # the same for larger arrays
     cache_bytes: float = 12e6  # the largest size of input and output that fits the cache
     op_seconds: float = 1.5e-6  # of any op: 0.6 us measured, and a share of the 25 us that it adds to loading the model
-    min_speedup: float = 1.1  # the smallest estimated speed-up for which a convolution is rewritten
-    min_measured_speedup: float = 1.1  # the same where the convolution and its tilings are timed
+    caution: float = 1.0  # a factor of the estimates of tilings
 
 
-MACHINE_RATES = {16: MachineRates(), 8: MachineRates(min_speedup=1.2)}
+MACHINE_RATES = {16: MachineRates(), 8: MachineRates(caution=1.1)}
 """Rates by block size. Machines without AVX-512 were not measured: they compute at half the rate or less with the same memory,
-so these rates are conservative, and the threshold is higher."""
+so these rates are conservative, and so are the estimates."""
 
 _FAST_SESSIONS_OP_SECONDS = 3.1e-6
 """The constant time of an op for `sessions="fast"`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """The seconds of one convolution, direct and in tilings, and the smallest speed-up for which it is rewritten."""
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """A way to compute a convolution.
 
-    direct: float
-    tiled: Mapping[Tiling, float]
-    min_speedup: float
+    Attributes:
+        tiling: its tiles.
+        graph: a lowered graph of the convolution alone.
+        seconds: of a run.
+    """
 
-    @property
-    def useful(self) -> list[Tiling]:
-        """The tilings that are faster than the direct convolution, the fastest first, without larger filters than necessary.
-
-        Of those that take about as long as the fastest one, the one with the smallest filters, the most accurate, decides.
-        """
-        limit = self.direct / self.min_speedup
-        about = min(limit, min(self.tiled.values(), default=0.0) * _TIE_RATIO)
-        largest = min((filter_growth(each) for each in self.tiled if self.tiled[each] <= about), default=0.0)
-        found = [each for each in self.tiled if self.tiled[each] <= limit and filter_growth(each) <= largest]
-        return sorted(found, key=self.tiled.__getitem__)
+    tiling: Tiling
+    graph: Graph
+    seconds: float
 
     @property
-    def promising(self) -> list[Tiling]:
-        """The tilings to time: at most three, whose estimates are at most twice that of the fastest one; none if that is slow.
-
-        The margin is wide, because all machines with the same block size have the same estimates.
-        """
-        least = min(self.tiled.values(), default=math.inf)
-        fastest = sorted(self.tiled, key=self.tiled.__getitem__)[:_MEASURED_TILINGS]
-        is_close = least <= _MEASURED_RATIO * self.direct
-        return [each for each in fastest if is_close and self.tiled[each] <= _MEASURED_RATIO * least]
+    def price(self) -> float:
+        """The seconds, with a margin for a larger file and a larger rounding error."""
+        growth = filter_growth(self.tiling)
+        return self.seconds * (_MARGIN + _MARGIN_OF_GROWTH * growth if growth > 1 else 1)
 
 
-def estimated_times(site: Site, block: int, rates: MachineRates, sizes: Sizes = NO_SIZES) -> Times:
-    """The estimated times of a convolution."""
-    tiled = {each: _seconds(convolution_graph(site, each, block), rates, sizes) for each in site.tilings}
-    return Times(_seconds(convolution_graph(site, None, block), rates, sizes), tiled, rates.min_speedup)
+def candidates(op: Op, block: int, rates: MachineRates, sizes: Sizes = NO_SIZES) -> list[Candidate]:
+    """The direct convolution, and at most three tilings whose estimates are not much longer."""
+    graphs = {each: convolution_graph(op, each, block) for each in tilings(op, block)}
+    direct, *tiled = (Candidate(each, graph, _seconds(graph, rates, sizes)) for each, graph in graphs.items())
+    for each in tiled:
+        each.seconds *= rates.caution
+    tiled.sort(key=lambda each: each.seconds)
+    return [direct, *(each for each in tiled[:_MEASURED_TILINGS] if each.seconds <= _MEASURED_RATIO * direct.seconds)]
+
+
+def faster(found: Sequence[Candidate]) -> list[Candidate]:
+    """The tilings that cost less than the direct convolution, which is the first candidate, the cheapest first."""
+    direct, *tiled = found
+    return sorted((each for each in tiled if each.price < direct.price), key=lambda each: each.price)
 
 
 def _seconds(graph: Graph, rates: MachineRates, sizes: Sizes) -> float:
@@ -295,9 +246,8 @@ def _seconds(graph: Graph, rates: MachineRates, sizes: Sizes) -> float:
 
     fits_cache = nbytes((*graph.inputs, *graph.outputs)) <= rates.cache_bytes
     bandwidth = rates.cache_bandwidth if fits_cache else rates.memory_bandwidth
-    total = 0.0
+    total = rates.op_seconds * len(graph.ops)
     for op in graph.ops:
-        total += rates.op_seconds
         if op.op_type == "Conv" and op.integer("group", 1) == 1:
             assert op.inputs[1] is not None
             products, pixels = sizes.elements(op.inputs[1].dims), sizes.elements((op.y.dims[0], *op.y.dims[2:]))
@@ -307,38 +257,28 @@ def _seconds(graph: Graph, rates: MachineRates, sizes: Sizes) -> float:
     return total
 
 
-def convolution_graph(site: Site, tiling: Tiling | None, block: int) -> Graph:
-    """A lowered graph of one convolution, in tiles unless `tiling` is None."""
+def convolution_graph(op: Op, tiling: Tiling, block: int) -> Graph:
+    """A lowered graph of one convolution in tiles."""
     graph = Graph("convolution", {"": 18, DOMAIN: 1})
     graph.stage = "lowered"
-    copies: dict[Value, Value] = {}
-    for index, value in enumerate(site.op.inputs):
-        if value is not None and value not in copies:
-            copies[value] = graph.add_value(Value(f"x{index}", value.type, data=value.data))
+    operands = [each for each in dict.fromkeys(op.inputs) if each is not None]
+    copies = {each: graph.new_value("x", each.type, data=each.data) for each in operands}
     graph.inputs += [each for each in copies.values() if each.data is None]
-    y = graph.add_value(Value("y", site.op.y.type))
-    op = site.op.copy(tuple(value and copies[value] for value in site.op.inputs), (y,), name="convolution", order=())
-    graph.add_op(op)
-    graph.outputs.append(y)
-    copy = site_of(op, block)
-    if tiling is not None and copy is not None:
+    graph.outputs.append(graph.new_value("y", op.y.type))
+    inputs = tuple(each and copies[each] for each in op.inputs)
+    copy = graph.add_op(op.copy(inputs, tuple(graph.outputs), name="convolution", order=()))
+    if filter_growth(tiling) > 1:
         WinogradRewriter(graph, copy, tiling, block).run()
     return graph
 
 
-def alternatives(graph: Graph, block: int) -> tuple[Iterable[Graph], float]:
-    """The promising tilings of a lowered graph of one convolution, and the estimated speed-up of the one that is chosen."""
-    site = site_of(graph.ops[0], block) if block and len(graph.ops) == 1 else None
-    if site is None or not isinstance(site.batch, int) or block not in MACHINE_RATES:
-        return (), 1.0
-    times = estimated_times(site, block, MACHINE_RATES[block])
-    speed_up = max((times.direct / times.tiled[each] for each in times.useful[:1]), default=1.0)
-    return (convolution_graph(site, tiling, block) for tiling in times.promising), speed_up
-
-
-# The convolutions to rewrite within the limit on the growth of the file.
-
-_NODE_BYTES = 200  # of a node in the file
+def alternatives(graph: Graph, block: int) -> tuple[list[Graph], float]:
+    """The tilings to time of a lowered graph of one convolution, and the estimated speed-up of the one that is chosen."""
+    (op, *others), rates = graph.ops, MACHINE_RATES.get(block)
+    if others or rates is None or not tilings(op, block) or not isinstance(op.y.dims[0], int):
+        return [], 1.0
+    direct, *tiled = found = candidates(op, block, rates)
+    return [each.graph for each in tiled], direct.seconds / (faster(found) or found)[0].seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,20 +290,22 @@ class TilingOption:
         nbytes: the growth of the file in bytes.
     """
 
-    graph: Graph
-    site: Site
-    tiles: Tiling
+    tiling: Tiling
     seconds: float
     nbytes: int
 
 
-def _file_growth(graph: Graph, site: Site, tiles: Tiling) -> int:
-    """The growth of the file in bytes; a filter without other readers is removed."""
-    _, filter, *_ = site.operands
-    assert filter.data is not None
-    nodes = 4 * _NODE_BYTES * prod(each.algorithm.num_components for each in tiles)  # two nodes each, and sums
+def _options(graph: Graph, op: Op, found: Sequence[Candidate], runs: float) -> list[TilingOption]:
+    """The tilings of a convolution that are worth it, the cheapest first; a filter without other readers is removed."""
+    filter = op.inputs[1]
+    assert filter is not None and filter.data is not None
     removed = sum(stored(filter).values()) if graph.has_one_use(filter) else 0
-    return nodes + int(filter.data.nbytes * filter_growth(tiles)) - removed
+    options = []
+    for each in faster(found):
+        nodes = 4 * _NODE_BYTES * prod(axis.num_components for axis in each.tiling)  # two nodes each, and sums
+        nbytes = nodes + int(filter.data.nbytes * filter_growth(each.tiling)) - removed
+        options.append(TilingOption(each.tiling, runs * (found[0].seconds - each.seconds), nbytes))
+    return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,69 +318,58 @@ class Winograd(Pass):
     The tiles of each convolution, or none, are selected by their times where they can be measured, else by estimates.
     """
 
-    rates: MachineRates | None = None
-    """The rates of the machine; by default those measured for the block size."""
-
     name = "winograd"
     justifies_rewrite = False
     handles_bodies = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Rewrite convolutions of the main graph and its bodies, whose residuals and activations have been fused."""
-        rates, block = self.rates or MACHINE_RATES.get(context.block), context.block
+        block, rates = context.block, MACHINE_RATES.get(context.block)
         if rates is None:
             return
         if context.sessions == "fast":
             rates = replace(rates, op_seconds=_FAST_SESSIONS_OP_SECONDS)
         runs = expected_runs(graph)
-        sites = [
-            (each, site)
+        sites = {
+            op: each
             for each in regions_with_rule(graph)
             for op in each.ops
-            if (site := site_of(op, block)) is not None and context.may_change_rounding(self, op.y)
-        ]
-        times = _times_by_shape(sites, runs, rates, context)
-        options: dict[Op, list[TilingOption]] = {}
-        for each, site in sites:
-            found = times[site.shape_key]
-            for tiles in found.useful:
-                seconds = runs[each] * (found.direct - found.tiled[tiles])
-                option = TilingOption(each, site, tiles, seconds, _file_growth(each, site, tiles))
-                options.setdefault(site.op, []).append(option)
-        budget = context.budget(self, graph)
-        chosen: dict[Op, TilingOption] = {}
-        for op in sorted(options, key=lambda op: -options[op][0].seconds / max(1, options[op][0].nbytes)):
-            fitting = [each for each in options[op] if each.nbytes <= budget.remaining]
-            option = (fitting or options[op])[0]
+            if tilings(op, block) and context.may_change_rounding(self, op.y)
+        }
+        shapes = {_shape_key(op): op for op in sites}
+        shared = {key: candidates(op, block, rates, context.sizes) for key, op in shapes.items()}
+        found = {op: shared[_shape_key(op)] for op in sites}
+        if context.time_graphs is not None:
+            ranked = sorted(sites, key=lambda op: -runs[sites[op]] * found[op][0].seconds)
+            _time([found[op] for op in ranked if isinstance(op.y.dims[0], int)], context.time_graphs)
+        options = {op: _options(each, op, found[op], runs[each]) for op, each in sites.items()}
+        gains = {op: several[0].seconds / max(1, several[0].nbytes) for op, several in options.items() if several}
+        budget, chosen = context.budget(self, graph), dict[Op, Tiling]()
+        for op in sorted(gains, key=gains.__getitem__, reverse=True):
+            option = next((each for each in options[op] if each.nbytes <= budget.remaining), options[op][0])
             if budget.request(op.name, option.nbytes, option.seconds):
-                chosen[op] = option
-        for option in (chosen[op] for op in options if op in chosen):
-            context.changed_rounding(self, option.site.op.y)
-            WinogradRewriter(option.graph, option.site, option.tiles, block).run()
+                chosen[op] = option.tiling
+        for op, each in sites.items():
+            if op in chosen:
+                context.changed_rounding(self, op.y)
+                WinogradRewriter(each, op, chosen[op], block).run()
 
 
-def _times_by_shape(
-    sites: Sequence[tuple[Graph, Site]], runs: Mapping[Graph, float], rates: MachineRates, context: PassContext
-) -> dict[Hashable, Times]:
-    """The times of convolutions by `shape_key`, measured if the direct one and at least one tiling are timed.
+def _shape_key(op: Op) -> Hashable:
+    """Everything that the time of a convolution depends on, besides its elements."""
+    return tuple(value and value.type for value in op.inputs), tuple(sorted(op.attributes.items()))
 
-    The most important ones are timed first, and those with a symbolic batch are not.
-    """
-    shapes, block = {site.shape_key: site for _, site in sites}, context.block
-    times = {key: estimated_times(site, block, rates, context.sizes) for key, site in shapes.items()}
-    if context.time_graphs is None:
-        return times
-    ranked = sorted(sites, key=lambda each: -runs[each[0]] * times[each[1].shape_key].direct)
-    keys = dict.fromkeys(site.shape_key for _, site in ranked if isinstance(site.batch, int))
-    pairs = [(key, tiling) for key in keys for tiling in (None, *times[key].promising)]
-    graphs = [convolution_graph(shapes[key], tiling, block) for key, tiling in pairs]
-    measured = dict(zip(pairs, context.time_graphs(graphs), strict=True))
-    for key in keys:
-        direct, found = measured[key, None], {each: measured[key, each] for each in times[key].promising}
-        tiled = {tiling: seconds for tiling, seconds in found.items() if seconds is not None}
-        if direct is not None and tiled:
-            times[key] = Times(direct, tiled, rates.min_measured_speedup)
-    return times
+
+def _time(found: Sequence[list[Candidate]], time_graphs: TimeGraphs) -> None:
+    """Measure the candidates of convolutions of which the direct one and at least one tiling can be timed."""
+    pending = [*dict.fromkeys(each for several in found for each in several)]
+    times = dict(zip(pending, time_graphs([each.graph for each in pending]), strict=True))
+    for several in found:
+        timed = {each: seconds for each in several if (seconds := times[each]) is not None}
+        if several[0] in timed and len(timed) > 1:
+            several[:] = timed
+            for each, seconds in timed.items():
+                each.seconds = seconds
 
 
 # The constants of convolutions in tiles.
@@ -455,7 +386,7 @@ class TransformedFilter:
 
     def __init__(self, data: Data, filters: int, channels: int, block: int, coefficients: Array) -> None:
         self._data: Any = data  # hashable
-        self._coefficients = coefficients.ravel()
+        self._coefficients = coefficients
         taps = self._coefficients.size
         width = _TAPS**2 // taps  # of the transformed filter
         # One block of filters at a time fits the cache.
@@ -489,143 +420,103 @@ class TransformedFilter:
 # end. The products of the points 0 and infinity add the other terms of the first and of the last output and apply the
 # activation.
 
-_DECLARATION = re.compile(r"(.*)/winograd/([124])of\dx([124])of\d/")
-
 Arrays: TypeAlias = list[Value]
-
-
-def error_growths(names: Iterable[str]) -> dict[str, float]:
-    """The growth of the rounding error by the name of a convolution's result, declared by the names of what computes it."""
-    found: dict[str, float] = {}
-    for match in filter(None, map(_DECLARATION.match, names)):
-        stem, *sizes = match.groups()
-        found[stem] = prod(minimal_filtering(int(each)).error_growth for each in sizes)
-    return found
+Component: TypeAlias = Callable[[int, Arrays | None, bool], Arrays]
+"""A component, by its index, plus what is added; activated if it is the last term of a result."""
 
 
 class WinogradRewriter:
-    """Replaces one convolution, `site`, by its Winograd form in `tiles` along rows and columns."""
+    """Replaces one convolution by its Winograd form in tiles along rows and columns."""
 
-    def __init__(self, graph: Graph, site: Site, tiles: Tiling, block: int) -> None:
+    def __init__(self, graph: Graph, op: Op, tiling: Tiling, block: int) -> None:
         self._graph = graph
-        self._site = site
-        self._tiles = tiles
+        self._op = op
+        self._tiling = tiling
         self._block = block
-        self._x, self._filter, self._bias, self._residual = site.operands
+        assert op.inputs[1] is not None
+        self._filter = op.inputs[1]
+        self._filters, self._channels, *_ = map(estimated_extent, self._filter.dims)
+        self._bias, self._residual = op.input(2), op.input(3)
+        self._activation = {name: each for name, each in op.attributes.items() if name.startswith("activation")}
         self._depthwise_filters: dict[Hashable, Value] = {}
-        sizes = "x".join(f"{each.outputs}of{each.algorithm.taps}" for each in tiles)
-        self._build = rewriting(graph, site.op, f"winograd/{sizes}")
+        sizes = "x".join(f"{each.outputs}of{each.transforms.num_taps}" for each in tiling)
+        self._build = rewriting(graph, op, f"winograd/{sizes}")
 
     def run(self) -> None:
         """Replace the convolution."""
-        site, (rows, columns) = self._site, self._tiles
-        phases = self._outputs((), None, self._residual is None)
-        images = site.batch * (site.filters // self._block)
+        op, (rows, columns) = self._op, self._tiling
+        phases = self._outputs(rows, self._row, [None] * rows.outputs, self._residual is None)
+        images = op.y.dims[0] * (self._filters // self._block)
         lines = [self._interleaved(phase, images * rows.count, columns, self._block) for phase in phases]
         whole = self._interleaved(lines, images, rows, columns.extent * self._block)
-        result = self._build.reshape(whole, (site.batch, site.filters, *site.image))
-        if self._residual is not None and site.activation:
-            result = self._add_multiple(self._residual, result, 1, True)
-        elif self._residual is not None:
-            (result,) = self._each("Add", [result], [self._residual])
+        result = self._build.reshape(whole, op.y.dims)
+        if self._residual is not None:
+            (result,) = self._sum([self._residual], 1, [result], bool(self._activation))
         self._build.set_output(0, result)
-        replace_op(self._graph, site.op, self._build)
+        replace_op(self._graph, op, self._build)
         if not self._graph.is_used(self._filter):
             self._graph.remove_value(self._filter)
 
-    def _outputs(self, outer: tuple[int, ...], addends: list[Arrays] | None, is_final: bool) -> list[Arrays]:
-        """The output transform A^T of rows, or of columns for a component `outer` of rows: every output of a tile.
-
-        Args:
-            outer: the component of rows; empty for rows.
-            addends: what is added to each output.
-            is_final: whether the sums are results, to be activated.
-        """
-        algorithm = self._tiles[len(outer)].algorithm
-        if algorithm.outputs == 1:
-            return [self._component((*outer, 0), addends[0] if addends is not None else None, is_final)]
-        last = algorithm.num_components - 1
-        halves: list[tuple[Arrays, Arrays]] = []
+    def _outputs(
+        self, tiles: Tiles, component: Component, added: Sequence[Arrays | None], is_final: bool
+    ) -> list[Arrays]:
+        """The output transform A^T of rows or columns: every output of a tile, plus what is added to it."""
+        last = tiles.num_components - 1
+        pairs: dict[int, tuple[Arrays, Arrays]] = {}  # sums for even outputs, differences for odd ones
         for first in range(1, last, 2):
-            plus, minus = (self._component((*outer, index), None, False) for index in (first, first + 1))
-            halves.append((self._each("Add", plus, minus), self._each("Sub", plus, minus)))
+            plus, minus = component(first, None, False), component(first + 1, None, False)
+            pairs[first] = self._each("Add", plus, minus), self._each("Sub", plus, minus)
         found = []
-        for output in range(algorithm.outputs):
-            edge = {0: 0, algorithm.outputs - 1: last}.get(output)
-            factors = algorithm.output_rows[output, 1:-1:2]
-            terms = [(factor, half[output % 2]) for factor, half in zip(factors, halves, strict=True)]
-            total = self._sum(terms, addends[output] if addends is not None else None, is_final and edge is None)
-            found.append(total if edge is None else self._component((*outer, edge), total, is_final))
+        for output, total in enumerate(added):
+            edge = {0: 0, tiles.outputs - 1: last}.get(output)
+            for first, pair in pairs.items():
+                is_last = is_final and edge is None and first == last - 2
+                total = self._sum(total, tiles.transforms.outputs[output, first], pair[output % 2], is_last)
+            found.append(total if edge is None else component(edge, total, is_final))
         return found
 
-    def _component(self, index: tuple[int, ...], addends: Arrays | None, is_final: bool) -> Arrays:
-        """The product of a component of rows and columns; of one of rows, an array for every output of a tile of columns."""
-        if len(index) == len(self._tiles):
-            return [self._product(index, addends[0] if addends is not None else None, is_final)]
-        separate = [[each] for each in addends] if addends is not None else None
-        return [each for (each,) in self._outputs(index, separate, is_final)]
+    def _row(self, row: int, added: Arrays | None, is_final: bool) -> Arrays:
+        """A component of rows: an array for every output of a tile of columns."""
+        columns = self._tiling[1]
+        separate = [None] * columns.outputs if added is None else [[each] for each in added]
+        return [each for (each,) in self._outputs(columns, partial(self._product, row), separate, is_final)]
 
-    def _sum(self, terms: Sequence[tuple[float, Arrays]], addends: Arrays | None, is_final: bool) -> Arrays:
-        """The sum of the terms times their factors, the first of which is 1, and of the addends, activated if `is_final`."""
-        total = terms[0][1] if addends is None else self._each("Add", terms[0][1], addends)
-        for index, (factor, term) in enumerate(terms[1:], 2):
-            is_last = is_final and index == len(terms)
-            if factor == 1 and not is_last:
-                total = self._each("Add", total, term)
-            else:
-                total = [self._add_multiple(a, b, factor, is_last) for a, b in zip(total, term, strict=True)]
-        return total
-
-    def _product(self, component: tuple[int, ...], added: Value | None, is_final: bool) -> Value:
-        """The convolution of one component: of its transformed input with its transformed filter."""
-        site = self._site
-        ones = tuple(int(each.is_tiled) for each in self._tiles)
-        bias = self._bias if component == ones else None  # every output has the point 1 with factor 1
-        (rows, top, bottom), (columns, left, right) = map(Tiles.taps, self._tiles, component)
-        coefficients, steps = np.outer(rows, columns), tuple(each.outputs for each in self._tiles)
-        image = self._x, self._depthwise(site.channels, coefficients)
-        extents = tuple(each.count for each in self._tiles)
-        transformed = self._conv(image, (site.batch, site.channels, *extents), False, (top, left, bottom, right), steps)
-        operands = transformed, self._transformed_filter(component), bias, added
-        border = 0 if self._tiles[1].is_tiled else 1
-        pads = 0, border, 0, border
-        return self._conv(operands, (site.batch, site.filters, *extents), is_final, pads)
-
-    def _add_multiple(self, total: Value, term: Value, factor: float, is_final: bool) -> Value:
-        """total + factor * term."""
-        filter = self._depthwise(self._site.filters, np.full((1, 1), factor))
-        return self._conv((term, filter, None, total), total.dims, is_final)
-
-    def _conv(
-        self,
-        inputs: Sequence[Value | None],
-        shape: Shape,
-        is_final: bool,
-        pads: tuple[int, ...] = (0, 0, 0, 0),
-        strides: tuple[int, ...] = (1, 1),
-    ) -> Value:
-        """The output of a convolution, depthwise if its filter has one input channel; activated if `is_final`."""
-        filter, operands = inputs[1], list(inputs)
-        assert filter is not None and filter.static_shape is not None
-        filters, channels, *kernel = filter.static_shape
-        while operands[-1] is None:
-            operands.pop()
-        return kernel_call(
-            self._build,
-            "Conv",
-            operands,
-            shape,
-            group=filters if channels == 1 else 1,
-            kernel_shape=tuple(kernel),
-            pads=pads,
-            strides=strides,
-            dilations=(1, 1),
-            **(self._site.activation if is_final else {}),
-        )
+    def _sum(self, total: Arrays | None, factor: float, terms: Arrays, is_final: bool) -> Arrays:
+        """total + factor * terms, activated if `is_final`; the terms, of factor 1, without a total."""
+        if total is None:
+            return terms
+        if factor == 1 and not is_final:
+            return self._each("Add", total, terms)
+        filter = self._depthwise(self._filters, np.full((1, 1), factor))
+        pairs = zip(total, terms, strict=True)
+        return [self._conv([term, filter, None, each], each.dims[2:], is_final) for each, term in pairs]
 
     def _each(self, kind: str, first: Arrays, second: Arrays) -> Arrays:
         pairs = zip(first, second, strict=True)
         return [result for pair in pairs for result in self._build.op(kind, pair, [float32_type(pair[0].dims)])]
+
+    def _product(self, row: int, column: int, added: Arrays | None, is_final: bool) -> Arrays:
+        """The convolution of one component: of its transformed input with its transformed filter."""
+        component = row, column
+        # Every output has the point 1 with factor 1.
+        bias = self._bias if component == tuple(int(each.outputs > 1) for each in self._tiling) else None
+        (rows, top, bottom), (columns, left, right) = map(Tiles.input_taps, self._tiling, component)
+        extents, steps = tuple(each.count for each in self._tiling), tuple(each.outputs for each in self._tiling)
+        image = [self._op.x, self._depthwise(self._channels, np.outer(rows, columns))]
+        transformed = self._conv(image, extents, False, pads=(top, left, bottom, right), strides=steps)
+        border = int(self._tiling[1].outputs == 1)
+        operands = [transformed, self._transformed_filter(component), bias, *(added or ())]
+        return [self._conv(operands, extents, is_final, pads=(0, border, 0, border))]
+
+    def _conv(self, operands: list[Value | None], image: Shape, is_final: bool, **fields: Attribute) -> Value:
+        """The output of a convolution, depthwise if its filter has one input channel; activated if `is_final`."""
+        while operands[-1] is None:
+            operands.pop()
+        assert operands[1] is not None
+        filters, channels, *kernel = map(estimated_extent, operands[1].dims)
+        fields |= {"group": filters if channels == 1 else 1, "kernel_shape": tuple(kernel)}
+        shape = (self._op.y.dims[0], filters, *image)
+        return kernel_call(self._build, "Conv", operands, shape, **fields, **(self._activation if is_final else {}))
 
     def _depthwise(self, channels: int, coefficients: Array) -> Value:
         """A depthwise filter (C, 1, H, W) with the same H x W coefficients for all channels, packed OIHW{b}o."""
@@ -639,22 +530,16 @@ class WinogradRewriter:
 
     def _transformed_filter(self, component: tuple[int, ...]) -> Value:
         """The transformed filter of a component, given by its indices along rows and columns."""
-        rows, *columns = (
-            tiles.algorithm.filter_rows[index]
-            for tiles, index in zip(self._tiles, component, strict=True)
-            if tiles.is_tiled
-        )
-        coefficients = np.multiply.outer(rows, columns[0]) if columns else rows
+        rows, columns = (each.transforms.filters[index] for each, index in zip(self._tiling, component, strict=True))
         assert self._filter.data is not None
-        site = self._site
-        data = TransformedFilter(self._filter.data, site.filters, site.channels, self._block, coefficients)
+        data = TransformedFilter(self._filter.data, self._filters, self._channels, self._block, np.kron(rows, columns))
         value = Value(f"{self._filter.name}/winograd", float32_type(data.shape), data=data)
         self._build.constants.append(value)
         return value
 
     def _interleaved(self, pieces: Arrays, outer: Dim, tiles: Tiles, inner: int) -> Value:
         """(outer, tiles, inner), one for every output of a tile  -->  (outer, outputs of all tiles, inner)."""
-        if not tiles.is_tiled:
+        if len(pieces) == 1:
             return pieces[0]
         all_tiles, all_outputs = outer * tiles.count, tiles.count * tiles.outputs
         views = [self._build.reshape(piece, (all_tiles, 1, inner)) for piece in pieces]

@@ -127,7 +127,7 @@ def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Va
     plain = (*x.dims[:2], *(1,) * (4 - len(x.dims)), *x.dims[2:])
     image = builder.reshape(image, plain if is_plain_input else arrays.declared_shape(blocked, x.dims))
     inputs: list[Value | None] = [image, builder.reshape(weight, arrays.declared_shape(filters, w.dims))]
-    if len(op.inputs) > 2 and op.inputs[2] is not None:
+    if op.input(2) is not None:
         bias = op.constant(2)
         if bias is None:
             return None
@@ -197,9 +197,8 @@ def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequ
     The groups of a convolution are an attribute, so with a symbolic batch, or computed numbers to add, the op runs on rows of
     the image.
     """
-    found = write_elementwise(op, builder, arrays)
-    if found is not None or not arrays.is_blocked(op, Y) or len(op.inputs) != 2:
-        return found
+    if not arrays.is_blocked(op, Y) or len(op.inputs) != 2:
+        return None
     for index in (0, 1):
         x, other, array = op.inputs[index], op.inputs[1 - index], builder.declared_input(index)
         if x is None or other is None or array is None or x.shape != op.y.shape:

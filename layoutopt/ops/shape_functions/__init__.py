@@ -9,7 +9,6 @@ For an operator without a function here, `inference` calls onnx's inference of a
 
 from layoutopt.ops.shape_functions.elements import MAX_ELEMENTS, array_of, elements_of
 from layoutopt.ops.shape_functions.node import (
-    ContradictionError,
     Dims,
     Elements,
     Node,
@@ -24,7 +23,6 @@ from layoutopt.ops.shape_functions.shapes import shapes_of
 
 __all__ = [
     "MAX_ELEMENTS",
-    "ContradictionError",
     "Dims",
     "Elements",
     "Node",

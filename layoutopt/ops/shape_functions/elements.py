@@ -16,7 +16,6 @@ import numpy as np
 from layoutopt.formats import Extent
 from layoutopt.ir.types import Array
 from layoutopt.ops.shape_functions.node import (
-    ContradictionError,
     Elements,
     MaybeExtent,
     Node,
@@ -41,7 +40,7 @@ def elements_of(node: Node) -> list[Elements | None]:
     """The elements of every output of a node; None if they are unknown.
 
     Raises:
-        ContradictionError: the operands or attributes contradict each other.
+        ValueError: the operands or attributes contradict each other.
     """
     count = len(node.outputs)
     function = FUNCTIONS.get(node.op_type)
@@ -84,9 +83,7 @@ def _constant_of_shape(node: Node) -> Elements | None:
     if shape is None or min(shape, default=0) < 0 or np.prod(shape) > MAX_ELEMENTS:
         return None
     value = node.attributes.get("value")
-    filler = np.zeros(1) if value is None else value.payload.numpy()
-    require(filler.size == 1, "a value that is not one element")
-    return as_elements(np.full(shape, filler.reshape(-1)[0]))
+    return as_elements(np.full(shape, 0 if value is None else value.payload.numpy().item()))
 
 
 @_function_of("Range")
@@ -133,8 +130,8 @@ def _moved(node: Node) -> list[Elements] | None:
     operator = load_op("", node.op_type, node.version)
     try:
         found = operator.eval(*numbers, *constants, n_outputs=len(node.outputs), **node.attributes)
-    except (ArithmeticError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise ContradictionError(str(error)) from error
+    except (ArithmeticError, IndexError, RuntimeError, TypeError) as error:
+        raise ValueError(str(error)) from error
     results = list(found) if isinstance(found, tuple) else [found]
     is_whole = len(results) == len(node.outputs) and sum(each.size for each in results) == flat.size
     require(node.op_type != "Split" or is_whole, "pieces of another total size")
@@ -149,40 +146,27 @@ def _piece(node: Node, index: int) -> Elements | None:
     return element_array([None] * prod(sizes), sizes)
 
 
-def _mapped(function: Callable[..., MaybeExtent], *operands: Elements) -> Elements:
-    """A function of extents applied element by element, with broadcasting.
-
-    Raises:
-        ContradictionError: the shapes of the operands do not broadcast.
-    """
-    try:
-        return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
-    except ValueError as error:
-        raise ContradictionError(str(error)) from error
-
-
 @_function_of("Where")
 def _chosen(node: Node) -> Elements | None:
-    given = [each for index in range(3) if (each := node.elements(index)) is not None]
-    if len(given) != 3:
-        return None
     return _mapped(
-        lambda truth, a, b: None if truth is None or truth.number is None else a if truth.number else b, *given
+        node, lambda truth, a, b: None if truth is None or truth.number is None else a if truth.number else b
     )
 
 
 # --- arithmetic --------------------------------------------------------------------------------------------------------
 
 
-def _elementwise(node: Node, function: Callable[[Extent, Extent], MaybeExtent]) -> Elements | None:
-    """A function of two extents applied element by element to all operands, from the first on."""
-    result = node.elements()
-    for index in range(1, len(node.operands)):
-        other = node.elements(index)
-        if result is None or other is None:
-            return None
-        result = _mapped(lambda a, b: None if a is None or b is None else function(a, b), result, other)
-    return result
+def _mapped(node: Node, function: Callable[..., MaybeExtent]) -> Elements | None:
+    """A function of extents applied element by element to all operands, with broadcasting."""
+    given = [each for index in range(len(node.operands)) if (each := node.elements(index)) is not None]
+    if len(given) < len(node.operands):
+        return None
+    return np.asarray(np.frompyfunc(function, len(given), 1)(*given), dtype=object)
+
+
+def _elementwise(node: Node, function: Callable[..., MaybeExtent]) -> Elements | None:
+    """As `_mapped`, for a function of known extents."""
+    return _mapped(node, lambda *each: None if None in each else function(*each))
 
 
 def _is_equal(a: Extent, b: Extent) -> MaybeExtent:
@@ -191,23 +175,18 @@ def _is_equal(a: Extent, b: Extent) -> MaybeExtent:
     return Extent.of(1) if a == b else Extent.of(0) if max(lows, default=-1) >= 0 else None
 
 
-_PAIRWISE: dict[str, Callable[[Extent, Extent], MaybeExtent]] = {
+_ARITHMETIC: dict[str, Callable[..., MaybeExtent]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
+    "Neg": operator.neg,
     "Equal": _is_equal,
 }
 
 
-@_function_of(*_PAIRWISE)
+@_function_of(*_ARITHMETIC)
 def _computed(node: Node) -> Elements | None:
-    return _elementwise(node, _PAIRWISE[node.op_type])
-
-
-@_function_of("Neg")
-def _negated(node: Node) -> Elements | None:
-    given = node.elements()
-    return None if given is None else _mapped(lambda each: None if each is None else -each, given)
+    return _elementwise(node, _ARITHMETIC[node.op_type])
 
 
 @_function_of("ReduceProd")
@@ -222,13 +201,9 @@ def _product(node: Node) -> Elements | None:
 
 @_function_of("Div")
 def _divided(node: Node) -> Elements | None:
-    return _elementwise(node, _exact if _is_floating_point(node) else partial(_truncated, node))
-
-
-def _is_floating_point(node: Node) -> bool:
-    """Whether a Div computes floating-point numbers."""
     operand = node.operand(0)
-    return operand is not None and operand.dtype is not None and operand.dtype.is_float
+    is_exact = operand is not None and operand.dtype is not None and operand.dtype.is_float
+    return _elementwise(node, _exact if is_exact else partial(_truncated, node))
 
 
 def _exact(dividend: Extent, divisor: Extent) -> MaybeExtent:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from layoutopt.formats import Extent
 from layoutopt.ops.shape_functions.node import (
@@ -20,7 +21,6 @@ from layoutopt.ops.shape_functions.node import (
     MaybeExtent,
     Node,
     as_integers,
-    axis_of,
     product_of,
     require,
 )
@@ -37,7 +37,7 @@ def shapes_of(node: Node) -> list[Dims | None]:
     """The extents of every output of a node of ai.onnx, as far as there is a shape function; None for unknown ranks.
 
     Raises:
-        ContradictionError: the operands or attributes contradict each other.
+        ValueError: the operands or attributes contradict each other.
     """
     function = FUNCTIONS.get(node.op_type)
     found = function(node) if function is not None else None
@@ -64,62 +64,55 @@ class _Window:
     padding: int | None
 
 
-def _axes(node: Node, w: Extents | None, count: int) -> list[_Window] | None:
+def _axes(node: Node, image: Extents, w: Extents | None) -> list[_Window] | None:
     """The windows along the axes of an image, from attributes and the extents of filters."""
-    attributes = node.attributes
+    attributes, ones = node.attributes, [1] * len(image)
     kernel = attributes.get("kernel_shape") or as_integers(w[2:] if w else None)
     if kernel is None:
         return None
-    strides, dilations = attributes.get("strides", [1] * count), attributes.get("dilations", [1] * count)
-    pads, auto = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", "NOTSET")
-    require(count >= 0 and len(pads) == 2 * count, "pads of another rank than the image")
-    require(all(len(each) == count for each in (kernel, strides, dilations)), "windows of another rank than the image")
+    strides, dilations = attributes.get("strides", ones), attributes.get("dilations", ones)
+    pads, auto = attributes.get("pads", [0] * 2 * len(image)), attributes.get("auto_pad", "NOTSET")
     require(all(stride > 0 for stride in strides), "a stride that is not positive")
+    half = len(pads) // 2
+    rows = zip(image, strides, kernel, dilations, pads[:half], pads[half:], strict=True)
     return [
         _Window(
-            strides[axis],
-            (kernel[axis] - 1) * dilations[axis] + 1,
-            None if auto.startswith("SAME") else pads[axis] + pads[axis + count] if auto == "NOTSET" else 0,
+            stride,
+            (side - 1) * dilation + 1,
+            None if auto.startswith("SAME") else before + after if auto == "NOTSET" else 0,
         )
-        for axis in range(count)
+        for _, stride, side, dilation, before, after in rows
     ]
 
 
-@_function_of("Conv", "ConvInteger", "QLinearConv", "DeformConv", "MaxPool", "AveragePool", "LpPool")
+@_function_of("Conv", "ConvInteger", "QLinearConv", "DeformConv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")
 def _windows(node: Node) -> Sequence[Dims | None] | None:
-    x = node.shape(0)
-    pools = "Pool" in node.op_type
-    w = None if pools else node.shape(3 if node.op_type == "QLinearConv" else 1)
-    if x is None or (w is None and not pools) or node.attributes.get("ceil_mode"):
+    x, attributes = node.shape(0), node.attributes
+    is_pool, is_transposed = "Pool" in node.op_type, node.op_type == "ConvTranspose"
+    w = None if is_pool else node.shape(3 if node.op_type == "QLinearConv" else 1)
+    if x is None or (w is None and not is_pool) or attributes.get("ceil_mode") or attributes.get("output_shape"):
         return None
-    axes = _axes(node, w, len(x) - 2)
+    axes = _axes(node, x[2:], w)
     if axes is None:
         return None
-    require(w is None or len(w) > 0, "a filter without axes")
-    sizes = (
-        (size + (axis.stride - 1)) // axis.stride
-        if axis.padding is None
-        else (size + (axis.padding - axis.span)) // axis.stride + 1
-        for size, axis in zip(x[2:], axes, strict=True)
-    )
-    return [(x[0], x[1] if w is None else w[0], *sizes)] * len(node.outputs)
+    require(len(x) > 1 and (w is None or len(w) == len(x)), "a filter of another rank than the image")
+    more = attributes.get("output_padding", [0] * len(axes))
+    length = _transposed_length if is_transposed else _length_of_windows
+    sizes = (length(size, axis, extra) for size, axis, extra in zip(x[2:], axes, more, strict=True))
+    channels = x[1] if w is None else w[1] * attributes.get("group", 1) if is_transposed else w[0]
+    return [(x[0], channels, *sizes)] * len(node.outputs)
 
 
-@_function_of("ConvTranspose")
-def _transposed_windows(node: Node) -> Sequence[Dims | None] | None:
-    x, w = node.shape(0), node.shape(1)
-    if x is None or w is None or node.attributes.get("output_shape"):
-        return None
-    axes = _axes(node, w, len(x) - 2)
-    if axes is None:
-        return None
-    more = node.attributes.get("output_padding", [0] * len(axes))
-    require(len(more) == len(axes) and len(w) > 1, "filters of another rank than the image")
-    sizes = (
-        size * axis.stride if axis.padding is None else (size - 1) * axis.stride + (extra + axis.span - axis.padding)
-        for size, axis, extra in zip(x[2:], axes, more, strict=True)
-    )
-    return [(x[0], w[1] * node.attributes.get("group", 1), *sizes)]
+def _length_of_windows(size: Extent, axis: _Window, _: int) -> Extent:
+    """The number of windows along an axis."""
+    if axis.padding is None:
+        return (size + (axis.stride - 1)) // axis.stride
+    return (size + (axis.padding - axis.span)) // axis.stride + 1
+
+
+def _transposed_length(size: Extent, axis: _Window, extra: int) -> Extent:
+    """The extent of an axis that has so many windows."""
+    return size * axis.stride if axis.padding is None else (size - 1) * axis.stride + (extra + axis.span - axis.padding)
 
 
 @_function_of("DepthToSpace", "SpaceToDepth")
@@ -212,7 +205,7 @@ def _padded(node: Node) -> Sequence[Dims | None] | None:
         return None
     dims: list[MaybeExtent] = list(x)
     for given, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
-        axis = axis_of(given, len(x))
+        axis = normalize_axis_index(given, len(x))
         dims[axis] = None if before is None or after is None else x[axis] + before + after
     return [tuple(dims)]
 
@@ -233,7 +226,7 @@ def _sliced(node: Node) -> Sequence[Dims | None] | None:
     require(all(len(each) == len(axes) for each in lists), "starts, ends, axes and steps of different lengths")
     require(steps is None or 0 not in steps, "a step of zero")
     for position, given_axis in enumerate(axes):
-        axis = axis_of(given_axis, len(x))
+        axis = normalize_axis_index(given_axis, len(x))
         dims[axis] = None
         if starts is not None and ends is not None and steps is not None:
             dims[axis] = _length(node, x[axis], starts[position], ends[position], steps[position])
@@ -276,7 +269,7 @@ def _joined(node: Node) -> Sequence[Dims | None] | None:
     shapes = [shape for index in range(len(node.operands)) if (shape := node.shape(index)) is not None]
     if len(shapes) < len(node.operands) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
         return None
-    along = axis_of(node.attributes.get("axis", 1), len(shapes[0]))
+    along = normalize_axis_index(node.attributes.get("axis", 1), len(shapes[0]))
     positions = enumerate(zip(*shapes, strict=True))
     return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_text_order) for axis, dims in positions)]
 
@@ -291,7 +284,7 @@ def _split(node: Node) -> Sequence[Dims | None] | None:
     x, count = node.shape(0), len(node.outputs)
     if not x:
         return None
-    axis = axis_of(node.attributes.get("axis", 0), len(x))
+    axis = normalize_axis_index(node.attributes.get("axis", 0), len(x))
     sizes: list[MaybeExtent] = [None] * count
     dim = x[axis]
     if "split" in node.attributes or node.has_input(1):
@@ -308,7 +301,7 @@ def _resized(node: Node) -> Sequence[Dims | None] | None:
     x, attributes = node.shape(0), node.attributes
     if x is None:
         return None
-    axes = [axis_of(axis, len(x)) for axis in attributes.get("axes", range(len(x)))]
+    axes = [normalize_axis_index(axis, len(x)) for axis in attributes.get("axes", range(len(x)))]
     dims: list[MaybeExtent] = list(x)
     if node.has_input(3):
         sizes = node.vector(3)
