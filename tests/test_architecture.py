@@ -120,7 +120,7 @@ def test_imports_of_onnxruntime() -> None:
 
 
 def test_imports_of_the_solver_and_the_terminal() -> None:
-    assert importers("highspy") == {"planner.program", "planner.regret", "planner.repricing", "planner.solver"}
+    assert importers("highspy") == {"planner.program", "planner.regret", "planner.solver"}
     assert all(name.split(".")[0] == "cli" for name in importers("typer", "rich", "click"))
 
 

@@ -3,8 +3,8 @@
 from layoutopt.calibrate import calibrate
 calibrate().profile           # the text of a target file
 
-probes  the kernels, which kernel_times times
-fit     the target's numbers from the times, and the text of the calibrated target file
+probes       the kernels, which kernel_times times
+calibration  the target's numbers from the times, and the text of the calibrated target file
 """
 
 from layoutopt.calibrate.calibration import CalibrationReport, calibrate

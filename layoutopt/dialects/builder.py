@@ -21,7 +21,6 @@ from layoutopt.formats import (
     Slice,
     Transpose,
     pack,
-    packed_elements,
     packed_view,
     product,
 )
@@ -83,7 +82,9 @@ class Packed:
 
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened physical array."""
-        return packed_elements(self.data.numpy(), self.format, positions)
+        physical = self.view()
+        found: Array = physical[np.unravel_index(positions, physical.shape)]
+        return found
 
 
 # Records the ops on physical arrays that layout rules lower an op to.

@@ -22,7 +22,7 @@ from layoutopt.formats.extent import (
     volume,
 )
 from layoutopt.formats.format import Format, Part
-from layoutopt.formats.layout import Layout, pack, packed_elements, packed_view, unpack
+from layoutopt.formats.layout import Layout, pack, packed_view, unpack
 from layoutopt.formats.reshape import propagate_reshape
 
 __all__ = [
@@ -48,7 +48,6 @@ __all__ = [
     "is_unknown",
     "lookup",
     "pack",
-    "packed_elements",
     "packed_view",
     "parse_extent",
     "product",

@@ -128,14 +128,6 @@ def packed_view(array: Array, fmt: Format) -> Array:
     return padded.reshape(digits).transpose(order)
 
 
-def packed_elements(array: Array, fmt: Format, offsets: Array) -> Array:
-    """The elements of the flattened `pack(array, fmt)` at the given offsets, without packing the whole array."""
-    coords, is_element = Layout(fmt, array.shape).decode(offsets)
-    result: Array = np.zeros(len(offsets), array.dtype)
-    result[is_element] = array[tuple(each[is_element] for each in coords)]
-    return result
-
-
 def unpack(physical: Array, fmt: Format, shape: tuple[int, ...]) -> Array:
     """The logical array of the given shape that `physical` holds in a format; the inverse of `pack`.
 

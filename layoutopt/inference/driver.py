@@ -328,7 +328,8 @@ class Inference:
         shape = shape_of(type)
         if not isinstance(type, TensorType) or shape is None:
             return type
-        return TensorType(type.dtype, link.without_scan_axis(shape))
+        kept = (dim for axis, dim in enumerate(shape) if link.scan_axis not in (axis, axis - len(shape)))
+        return TensorType(type.dtype, tuple(kept))
 
     def _common(self, op: Op, one: ValueType, other: ValueType) -> ValueType:
         """The most precise type that covers two types.

@@ -19,12 +19,12 @@ import onnx_ir as ir
 
 from layoutopt.errors import ModelError
 from layoutopt.formats import Extent, Shape
-from layoutopt.inference.driver import Inference, infer, names_of, shape_of
+from layoutopt.inference.driver import infer, names_of, shape_of
 from layoutopt.inference.op_inference import HINT, ValueType, contradicts, type_proto, without_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, OpaqueType, TensorType, Value
 from layoutopt.onnx_io.emission import emit
-from layoutopt.onnx_io.messages import contradict, display_name, nodes
+from layoutopt.onnx_io.messages import contradict, nodes
 from layoutopt.onnx_io.repair import Repair, repairs_of
 from layoutopt.onnx_io.schema import (
     check_operands,
@@ -124,7 +124,7 @@ def infer_types(graph: Graph, names: DimNames) -> list[Repair]:
         if found.contradiction is None and not any(contradicts(shapes[each], inferred[each], known) for each in alike):
             break
     found.commit()
-    if fault := found.contradiction or _permutation_fault(found):
+    if fault := found.contradiction:
         graph.contradiction = (fault.where, fault.what)
         return [Repair(fault.where, fault.what, "onnxruntime loads it, so the model is left as it is")]
     uncovered = {value for value, shape in shapes.items() if not _has_numbers(value, shape)}
@@ -134,16 +134,6 @@ def infer_types(graph: Graph, names: DimNames) -> list[Repair]:
         drop_declared_shape(value)
     faults = ((value.name, _fault(value, declared[value])) for value in declared if value in wrong)
     return [Repair(name, fault, "the declared shape is ignored") for name, fault in faults]
-
-
-def _permutation_fault(found: Inference) -> ModelError | None:
-    """The first permutation of another number of axes than its operand has, which onnx's inference does not check."""
-    for op in (op for graph in found.graph.regions() for op in graph.ops if op.kind == "Transpose"):
-        shape = None if op.inputs[0] is None else shape_of(found.type_of(op.inputs[0]))
-        perm = op.integers("perm")
-        if shape is not None and "perm" in op.attributes and sorted(perm) != list(range(len(shape))):
-            return ModelError(f"perm is {list(perm)}, but there are {len(shape)} axes", where=display_name(op))
-    return None
 
 
 def _declared(graph: Graph) -> dict[Value, ValueType]:

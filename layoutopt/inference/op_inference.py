@@ -77,6 +77,9 @@ def infer_node(node: Node) -> list[InferredType]:
     schema = find_schema(node.op_type, node.domain, node.version)
     if schema is None:
         return [None] * len(node.outputs)
+    shape, perm = node.shape(0), node.attributes.get("perm")
+    if node.kind == "Transpose" and shape is not None and perm is not None and sorted(perm) != [*range(len(shape))]:
+        raise ValueError(f"perm is {list(perm)}, but there are {len(shape)} axes")  # onnx does not check it
     inputs = [f"i{index}" if operand is not None else "" for index, operand in enumerate(node.operands)]
     outputs = [f"o{index}" if is_there else "" for index, is_there in enumerate(node.outputs)]
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain, input=inputs, output=outputs)
@@ -300,8 +303,7 @@ def infer_results(node: Node) -> tuple[list[InferredType], Exception | None]:
             return [None] * len(node.outputs), None
         fault = None if is_tolerated(str(error)) else error
         found = _without_shapes(node)
-    is_complete = bool(node.domain) or all(map(_is_static, found))
-    return found if is_complete else _with_shapes(node, found), fault
+    return found if node.domain else _with_shapes(node, found), fault
 
 
 def _with_shapes(node: Node, found: list[InferredType]) -> list[InferredType]:
@@ -330,12 +332,6 @@ def _results_or_none(function: Callable[[Node], list[T | None]], node: Node) -> 
         return function(node)
     except ValueError:
         return [None] * len(node.outputs)
-
-
-def _is_static(found: InferredType) -> bool:
-    if isinstance(found, PartialType):
-        return found.shape is not None and all(isinstance(dim, int) for dim in found.shape)
-    return isinstance(found, OpaqueType)
 
 
 def _with_extents(by_onnx: InferredType, by_shape_function: Dims | None) -> InferredType:

@@ -5,8 +5,7 @@ kernels have times
 """
 
 from layoutopt.kernel_times.refinement import RefinedPlan, Refinement
-from layoutopt.kernel_times.store import KernelStore, Machine, default_folder
-from layoutopt.kernel_times.timed_batches import RequestedTimes
+from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes, default_folder
 
 __all__ = [
     "KernelStore",

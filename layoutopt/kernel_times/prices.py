@@ -19,7 +19,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.timed_batches import RequestedTimes
+from layoutopt.kernel_times.store import RequestedTimes
 from layoutopt.ops import View, canonical_signature, rule_of
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 
@@ -188,28 +188,20 @@ def plan_kernels(
 
 def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[tuple[Value, Storage, Storage]]:
     """The conversions of a plan in one graph: each tensor once per storage that readers require, or callers of the model."""
-    stored: dict[Value, Storage] = {}
-    done: set[tuple[Value, Storage]] = set()
-    for op in graph.ops:
-        signature = signatures.get(op)
-        if signature is None:
-            continue
-        for value, required in zip(op.inputs, signature.inputs, strict=True):
-            if value is None or required is None or value.is_constant or value.rank is None:
-                continue
+    planned = [(op, signatures[op]) for op in graph.ops if op in signatures]
+    results = (pair for op, signature in planned for pair in zip(op.outputs, signature.outputs, strict=True))
+    stored = {value: storage for value, storage in results if value is not None and storage is not None}
+    reads = [pair for op, signature in planned for pair in zip(op.inputs, signature.inputs, strict=True)]
+    if graph is graph.root:
+        given = [(value, stored[value].format.rank) for value in graph.outputs if value in stored]
+        reads += [(value, Storage(Format.canonical(rank))) for value, rank in given]
+    for value, required in dict.fromkeys(reads):
+        if value is not None and required is not None and not value.is_constant and value.rank is not None:
             has = stored.get(value) or Storage(Format.canonical(value.rank))
-            if has.format != required.format and (value, required) not in done:
-                done.add((value, required))
+            if has.format != required.format:
                 yield value, has, required
-        pairs = zip(op.outputs, signature.outputs, strict=True)
-        stored |= {value: storage for value, storage in pairs if value is not None and storage is not None}
+    for op, signature in planned:
         yield from _move_of_view(op, signature)
-    for value in dict.fromkeys(graph.outputs) if graph is graph.root else ():
-        given = stored.get(value)
-        canonical = None if given is None else Storage(Format.canonical(given.format.rank))
-        if given is None or canonical is None or given.format == canonical.format or (value, canonical) in done:
-            continue
-        yield value, given, canonical
 
 
 def _move_of_view(op: Op, signature: Signature) -> Iterator[tuple[Value, Storage, Storage]]:

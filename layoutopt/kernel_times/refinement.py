@@ -21,7 +21,7 @@ from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times.baseline import kernels_in_default_formats
 from layoutopt.kernel_times.prices import StoredPrices, UsedKernel, plan_kernels, total_seconds
-from layoutopt.kernel_times.timed_batches import RequestedTimes
+from layoutopt.kernel_times.store import RequestedTimes
 from layoutopt.kernel_times.timer import TimedModel
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan

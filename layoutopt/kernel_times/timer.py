@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime
-from onnx import numpy_helper, parser
+from onnx import parser
 
 from layoutopt.ir.types import Array
 from layoutopt.kernel_times.kernels import small_numbers
@@ -105,10 +105,6 @@ def _operand(input: Any, generator: np.random.Generator) -> Array:
     return found
 
 
-def _parsed(body: str) -> Any:
-    return parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> {body}')
-
-
 @cache
 def _share_arena() -> None:
     """Create the arena that all sessions of kernels use."""
@@ -122,35 +118,28 @@ def _share_arena() -> None:
 # --- the overhead of a run, and the speed of the machine ---
 
 
+def _session(text: str, threads: int) -> KernelSession:
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> g {text}')
+    return KernelSession(model.SerializeToString(), threads)
+
+
 @cache
 def tiny_sessions(threads: int) -> tuple[KernelSession, KernelSession]:
     """Sessions of a tiny op and of a chain of them."""
     type = "float[1,16,1,1]"
-    names = ["x", *(f"v{at}" for at in range(1, _CHAIN)), "y"]
-    chain = " ".join(f"{names[at + 1]} = {('Relu', 'Neg')[at % 2]}({names[at]})" for at in range(_CHAIN))
-    one, many = (
-        KernelSession(_parsed(f"g ({type} x) => ({type} y) {{ {body} }}").SerializeToString(), threads)
-        for body in ("y = Relu(x)", chain)
-    )
-    return one, many
+    chain = " ".join(f"x{at + 1} = {('Relu', 'Neg')[at % 2]}(x{at})" for at in range(_CHAIN))
+    one = _session(f"({type} x0) => ({type} x1) {{ x1 = Relu(x0) }}", threads)
+    return one, _session(f"({type} x0) => ({type} x{_CHAIN}) {{ {chain} }}", threads)
 
 
-REFERENCE = "reference: float 256x384, Relu, MatMul with constant float 384x384, Relu"
+REFERENCE = "reference: Relu, MatMul of float 256x384 and 384x384, Relu"
 """The key of the reference kernel, of which every batch of kernels has several runs in a round.
 
 Kernels are timed at different moments, between which a shared machine changes its speed. Their times are scaled by that of the
 reference kernel in the same batch.
 """
-
-
-@cache
-def _reference() -> bytes:
-    model = _parsed(
-        "g (float[256,384] x) => (float[256,384] y) <float[384,384] w> { a = Relu(x) b = MatMul(a, w) y = Relu(b) }"
-    )
-    weights = small_numbers(np.random.default_rng(0), (384, 384))
-    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-    return bytes(model.SerializeToString())
+_REFERENCE = """(float[256,384] x, float[384,384] w) => (float[256,384] y)
+{ a = Relu(x) b = MatMul(a, w) y = Relu(b) }"""
 
 
 # --- the timing loop ---
@@ -166,7 +155,7 @@ def time_kernels(kernels: Sequence[TimedModel], threads: int = 1, end: float = i
     """
     _share_arena()
     with pinned(threads):
-        reference = KernelSession(_reference(), threads)
+        reference = _session(_REFERENCE, threads)
         sessions: dict[str, KernelSession | None] = {}
         for kernel in kernels:
             sessions[kernel.key] = _session_of(kernel, threads)
@@ -180,18 +169,17 @@ def time_kernels(kernels: Sequence[TimedModel], threads: int = 1, end: float = i
 def _in_turns(sessions: Sequence[KernelSession], reference: KernelSession, threads: int) -> dict[KernelSession, float]:
     """The time of every session without the overhead of a run, which is measured in the same rounds, as the reference is."""
     limit = _SECONDS * len(sessions) * threads
-    begin = process_time()
 
     def is_over(done: int, passed: float) -> bool:
-        is_spent = process_time() - begin >= limit  # not by `passed`, in which other processes may have run
-        return done >= _ROUNDS[1] or (done >= _ROUNDS[0] and is_spent)
+        return done >= _ROUNDS[1] or (done >= _ROUNDS[0] and passed >= limit)
 
     tiny = tiny_sessions(threads)
     spaced: list[KernelSession] = []
     for start in range(0, max(len(sessions), 1), _SPACING):
         spaced += [*tiny, reference, *sessions[start : start + _SPACING]]
     times: dict[KernelSession, list[float]] = defaultdict(list)
-    for each, found in zip(spaced, in_rounds([_behind(tiny[0], each) for each in spaced], is_over), strict=True):
+    rounds = in_rounds([_behind(tiny[0], each) for each in spaced], is_over, clock=process_time)
+    for each, found in zip(spaced, rounds, strict=True):
         times[each] += found
     seconds = {each: float(np.quantile(found, 0.25)) for each, found in times.items()}
     one, chain = (seconds[each] for each in tiny)

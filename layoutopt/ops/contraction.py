@@ -1,7 +1,7 @@
 """Modes of matrix products, and formats of one operand that follow from those of another."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -79,30 +79,19 @@ class ContractionModes:
         return self.is_contiguous and max(self.rows, self.columns, self.summed) <= 1
 
 
-def modes_of(
-    axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
-) -> ContractionModes | None:
-    """The modes of a contraction.
+Operand: TypeAlias = tuple[Slot, tuple[int, ...], Format, Shape]
+"""An operand of a contraction: its slot, the iteration axis of every axis, its format and its shape."""
 
-    Args:
-        axes: the iteration axis of every axis of a, b and y.
-        formats: the formats of the operands.
-        shapes: the shapes of the operands.
+
+@lru_cache(maxsize=1 << 14)
+def modes_of(operands: tuple[Operand, ...]) -> ContractionModes | None:
+    """The modes of a contraction of a and b to y; cached, since every kernel of a target requires the same modes.
 
     Returns:
         The modes; None where an operand has padding, where blocks of an axis do not divide each other, or where only one
         operand has an axis.
     """
-    return _modes_of(tuple((slot, tuple(axes[slot]), formats[slot], shape) for slot, shape in shapes.items()))
-
-
-@lru_cache(maxsize=1 << 14)
-def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...]) -> ContractionModes | None:
-    """`modes_of`, cached: every kernel of a target requires the same modes."""
-    axes = {slot: numbers for slot, numbers, _, _ in operands}
-    digits = digits_of(
-        axes, {slot: format for slot, _, format, _ in operands}, {slot: shape for slot, _, _, shape in operands}
-    )
+    digits = digits_of(operands)
     if digits is None:
         return None
     operands_with: dict[AxisDigit, frozenset[Slot]] = {}
@@ -123,21 +112,19 @@ def _modes_of(operands: tuple[tuple[Slot, tuple[int, ...], Format, Shape], ...])
     return ContractionModes(counts["rows"], counts["columns"], counts["summed"], counts["batches"], innermost)
 
 
-def digits_of(
-    axes: Mapping[Slot, Sequence[int]], formats: Mapping[Slot, Format], shapes: Mapping[Slot, Shape]
-) -> dict[Slot, list[AxisDigit]] | None:
+def digits_of(operands: Iterable[Operand]) -> dict[Slot, list[AxisDigit]] | None:
     """The digits of each operand in memory order, cut at the blocks of all; None if these do not divide, or with padding."""
-    if any(not formats[slot].fits(shape) or formats[slot].has_padding(shape) for slot, shape in shapes.items()):
-        return None
     cuts: dict[int, set[int]] = {}
-    for slot, shape in shapes.items():
-        for part, span in zip(formats[slot].parts, formats[slot].spans, strict=True):
+    for _, axes, format, shape in operands:
+        if not format.fits(shape) or format.has_padding(shape):
+            return None
+        for part, span in zip(format.parts, format.spans, strict=True):
             if shape[part.axis] != 1:
-                cuts.setdefault(axes[slot][part.axis], set()).add(span)
+                cuts.setdefault(axes[part.axis], set()).add(span)
     grid = {axis: sorted(spans, reverse=True) for axis, spans in cuts.items()}
     if any(outer % inner for spans in grid.values() for outer, inner in pairwise(spans)):
         return None
-    return {slot: list(_row(formats[slot], axes[slot], shape, grid)) for slot, shape in shapes.items()}
+    return {slot: list(_row(format, axes, shape, grid)) for slot, axes, format, shape in operands}
 
 
 def _row(format: Format, axes: Sequence[int], shape: Shape, grid: Mapping[int, Sequence[int]]) -> Iterator[AxisDigit]:

@@ -164,7 +164,7 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
         axes = self.iteration_axes(op)
         if isinstance(axes, Inapplicable) or not axes.keys() <= formats.keys():
             return None
-        return modes_of(axes, formats, {slot: shape_of(op.operand(slot)) for slot in axes})
+        return modes_of(tuple((slot, own, formats[slot], shape_of(op.operand(slot))) for slot, own in axes.items()))
 
     def result_padding(self, op: Op, signature: Signature, inputs: States) -> Padding | None:
         """The transfer of rows and columns; padding of K is summed, so it must be finite and multiplied by zeros."""

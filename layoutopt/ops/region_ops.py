@@ -15,9 +15,9 @@ format like any other op without a rule, and their regions are not changed.
     all     capture  <-  a value of the enclosing graph that a region reads
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from layoutopt.formats import Dim
 from layoutopt.ir.graph import Graph
@@ -26,7 +26,6 @@ from layoutopt.ir.verify import invariant
 from layoutopt.ops.signatures import is_canonical
 
 ShapeLookup: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
-T = TypeVar("T")
 
 
 def declared_shape(value: Value) -> tuple[Dim, ...] | None:
@@ -62,17 +61,6 @@ class Link:
     def is_state(self) -> bool:
         """Whether the result of a region is an input of its next iteration."""
         return bool(self.inputs and self.results)
-
-    def without_scan_axis(self, axes: Sequence[T]) -> tuple[T, ...]:
-        """Facts about every axis of the operand or output, without that of the scan axis."""
-        return tuple(each for axis, each in enumerate(axes) if not self._is_scanned(axis, len(axes)))
-
-    def at_scan_axis(self, axes: Sequence[T]) -> T | None:
-        """The fact about the scan axis."""
-        return next((each for axis, each in enumerate(axes) if self._is_scanned(axis, len(axes))), None)
-
-    def _is_scanned(self, axis: int, rank: int) -> bool:
-        return self.scan_axis in (axis, axis - rank)
 
 
 def boundary(op: Op) -> list[Link] | None:
@@ -165,8 +153,9 @@ def trip_count(op: Op, shape_of: ShapeLookup = declared_shape) -> Dim | None:
     """The number of iterations of a Loop or Scan: of a Loop if the condition stays true and M is constant; None if unknown."""
     if op.kind == "Loop":
         return _trip_limit(op) if _is_counted_loop(op) else None
-    shapes = ((each, shape_of(each.operand)) for each in boundary(op) or () if each.operand is not None)
-    extents = [extent for link, shape in shapes if (extent := link.at_scan_axis(shape or ())) is not None]
+    operands = [(each.scan_axis, each.operand) for each in boundary(op) or () if each.operand is not None]
+    shapes = [(scan_axis, shape_of(operand) or ()) for scan_axis, operand in operands]
+    extents = [dim for at, shape in shapes for axis, dim in enumerate(shape) if at in (axis, axis - len(shape))]
     return next((each for each in extents if isinstance(each, int)), next(iter(extents), None))
 
 

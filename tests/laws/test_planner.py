@@ -117,7 +117,7 @@ def test_without_time_the_bound_is_honest() -> None:
     unproven = 0
     for seed in SEEDS[:100]:
         problem = random_problem(seed)
-        solution = planner.solve(problem, [0] * len(problem.ops), time_limit=0.0)
+        solution = planner.solve(problem, [0] * len(problem.ops), planner.Deadline(0.0))
         best = min(paid(problem, choice) for choice in choices(problem))
         assert isfinite(solution.price), seed
         assert solution.price == pytest.approx(paid(problem, solution.choice)), seed

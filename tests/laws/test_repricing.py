@@ -1,4 +1,4 @@
-"""Laws of repricing: the extra price of an edited planning problem is that of exhaustive search, warm or from the start."""
+"""Laws of repricing: the extra price of an edited planning problem is that of exhaustive search."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,14 +69,11 @@ def agrees(case: Case, edit: ProblemEdit, best: float) -> None:
 
 
 def test_a_forbidden_cast_costs_what_the_cheapest_choice_without_it_costs() -> None:
-    warm = cold = 0
     for case in cases():
         problem, repricer = case.problem, case.repricer
         for cast in problem.required_casts(repricer.choice) or ():
             allowed = (price for choice, price in case.prices.items() if cast not in _casts(problem, choice))
             agrees(case, ProblemEdit(forbidden_casts=frozenset({cast})), min(allowed, default=inf))
-        warm, cold = warm + repricer.warm_solves, cold + repricer.cold_solves
-    assert warm > 5 and cold > 5
 
 
 def test_an_op_of_no_price_whose_only_cast_is_forbidden_is_impossible() -> None:

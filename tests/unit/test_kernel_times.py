@@ -9,13 +9,13 @@ import pytest
 from kernel_samples import MACHINE, InventedTimes, calibrated_kernels, families
 
 from layoutopt.calibrate import calibration
-from layoutopt.calibrate.fit import Sample, fit, fitted_tables, grouped, toml_text
+from layoutopt.calibrate.calibration import Sample, fit, fitted_tables, grouped, toml_text
 from layoutopt.calibrate.probes import price
 from layoutopt.cli import main
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.kernel_times import KernelStore, Machine, RequestedTimes, timed_batches, timer
+from layoutopt.kernel_times import KernelStore, Machine, RequestedTimes, timer
 from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
 from layoutopt.kernel_times.timer import time_kernels
 
@@ -62,7 +62,7 @@ def test_the_kernels_of_all_families_are_timed_alone() -> None:
 
 def test_times_count_as_if_the_machine_had_one_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     times, requested = InventedTimes(4.0), RequestedTimes(KernelStore(MACHINE), 60.0)
-    monkeypatch.setattr(timed_batches, "time_kernels", times)
+    monkeypatch.setattr("layoutopt.kernel_times.store.time_kernels", times)
     kernels = families()[:6]
     requested.request(kernels[:3])
     times.speed = 0.4

@@ -152,7 +152,7 @@ def attention(body: str, **constants: object) -> onnx.ModelProto:
 
 def lower_half() -> np.ndarray:
     """A mask that keeps something in every row."""
-    return np.where(np.tri(S, L), 0.0, -np.inf).astype(np.float32)
+    return np.where(np.tri(S, L), 0.0, -np.inf).astype(np.float32).reshape(1, 1, S, L)
 
 
 SUM = f"{HEADS_APART} s = MatMul(qh, kh)"
@@ -169,7 +169,7 @@ FOUND = {
 }
 MASKS = {
     "mask": lower_half(),
-    "each_head": np.linspace(-1, 1, H * S * L, dtype=np.float32).reshape(H, S, L),
+    "each_head": np.linspace(-1, 1, H * S * L, dtype=np.float32).reshape(1, H, S, L),
     "batches": np.linspace(-1, 1, B * S * L, dtype=np.float32).reshape(B, 1, S, L),
 }
 
@@ -194,7 +194,7 @@ LEFT = {
 @pytest.mark.parametrize("body", LEFT.values(), ids=LEFT)
 def test_attention_that_is_left(body: str) -> None:
     mask = lower_half()
-    mask[0] = -np.inf
+    mask[..., 0, :] = -np.inf
     proto = attention(body, mask=mask, scales=np.linspace(0.1, 0.3, H, dtype=np.float32).reshape(H, 1, 1))
     assert "MultiHeadAttention" not in kinds(fused(proto))
 

@@ -30,7 +30,7 @@ from layoutopt.errors import ArgumentError, InvariantError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times import KernelStore, RefinedPlan, Refinement, RequestedTimes, timed_batches
+from layoutopt.kernel_times import KernelStore, RefinedPlan, Refinement, RequestedTimes
 from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.kernel_times.timer import TimedModel
@@ -252,8 +252,8 @@ class Refined:
     def __call__(
         self, times: InventedTimes, max_seconds: float = 60.0, store: KernelStore | None = None
     ) -> RefinedPlan:
-        self.monkeypatch.setattr(timed_batches, "time_kernels", times)
-        self.monkeypatch.setattr(timed_batches, "process_time", count().__next__)
+        self.monkeypatch.setattr("layoutopt.kernel_times.store.time_kernels", times)
+        self.monkeypatch.setattr("layoutopt.kernel_times.store.process_time", count().__next__)
         model = load_target("cpu-avx2")
         self.times = RequestedTimes(store or KernelStore(MACHINE), max_seconds)
         return Refinement(self.graph, model, NO_SIZES, self.plan, self.times).best_plan(self.plan(model))
