@@ -328,7 +328,7 @@ class RooflineModel:
         formats = formats_of(op, signature)
         if key not in kernels.estimates:
             fastest = self.work(op, signature)
-            kernels.estimates[key] = fastest and fastest.seconds + self._gather_pieces(op, signature)
+            kernels.estimates[key] = None if fastest is None else fastest.seconds + self._gather_pieces(op, signature)
         seconds = kernels.estimates[key]
         if seconds is not None:
             return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)

@@ -1,6 +1,6 @@
 """Fusion patterns of normalisations: root mean square, and by groups of channels."""
 
-from typing import ClassVar, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class RmsNormalization(FusionPattern):
 
     name = "rms-norm"
     fused_op = "SimplifiedLayerNormalization"
-    root_ops: ClassVar[tuple[str, ...]] = ("Mul",)
+    root_ops = ("Mul",)
     needs_kernel = True
 
     def match(self, graph: Graph, op: Op) -> Match | None:

@@ -202,7 +202,6 @@ def test_a_forced_format_of_a_graph_costs_what_a_plan_with_that_pin_costs() -> N
                 options.setdefault(storage_key(value, signature.outputs[0]), []).append(option)
             for each in options.values():
                 storage = candidates[each[0]].outputs[0]
-                assert storage is not None
                 repriced = repricer.reprice(ProblemEdit(allowed_options={number: frozenset(each)}))
                 try:
                     pinned = make_plan(PlanRequest(request.graph, request.cost_model, {value: storage.format})).seconds
@@ -268,7 +267,6 @@ class OnlySmall:
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         value, storage = op.inputs[0], signature.inputs[0]
-        assert value is not None and value.static_shape is not None and storage is not None
         size = float(estimated_volume(value.static_shape))
         if op.kind != "Relu" or storage.format.key(value.static_shape) == Format.canonical(4).key(value.static_shape):
             return size
@@ -276,7 +274,6 @@ class OnlySmall:
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         shape = value.static_shape
-        assert shape is not None
         return 0.0 if src.format.key(shape) == dst.format.key(shape) else 0.01 * float(estimated_volume(shape))
 
 

@@ -251,7 +251,6 @@ def test_equal_operands_give_equal_signatures(kind: str) -> None:
     graph = split(5) if kind == "Split" else joined(f"{kind} <axis = 1>" if kind == "Concat" else kind)(5)
     op = next(op for op in graph.ops if op.op_type == kind)
     rule = rule_of(op)
-    assert rule is not None
     classes = rule.operand_classes(op)
     assert len(set(classes.values())) < len(classes)
     for spelling in ("NCHW", "NHWC", "NCHW16c", "NCHW4c", "HWNC", "NCHW5c"):

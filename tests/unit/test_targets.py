@@ -287,7 +287,6 @@ def test_executed_data_movement_is_that_of_onnxruntime() -> None:
         "{ a = Relu (x) b = Transpose <perm = [2, 1, 0]> (a) y = Softmax (b) }"
     )
     found = executed_data_movement(Runnable.of(moving.SerializeToString()), SampleInputs())
-    assert found is not None
     assert (dict(found.ops), found.nbytes) == ({"Transpose": 1}, 2 * 4 * 5 * 6 * 4)
 
 
