@@ -15,12 +15,12 @@ lowering.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec, expand
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
-from layoutopt.ops import LayoutRule, X, estimated_volume
+from layoutopt.ops import LayoutRule, estimated_volume
 from layoutopt.ops.contraction import AxisKind
 
 _INNERMOST: dict[tuple[str, str], AxisKind] = {
@@ -32,7 +32,6 @@ _INNERMOST: dict[tuple[str, str], AxisKind] = {
     ("y", "N"): "columns",
 }
 
-Key: TypeAlias = tuple[Any, ...]
 Formats: TypeAlias = Mapping[Slot, Format]
 
 
@@ -46,7 +45,6 @@ class BoundKernel:
         roles: the slots of the operand roles x, w, y (or a, b, y) that the op has.
         shapes: the shapes of the operands in these slots.
         formats: the required formats of the slots that the row names; canonical ones for a strided row without formats.
-        keys: the normal forms of these formats (`Format.key`).
         op: the op.
         rule: its layout rule.
     """
@@ -56,7 +54,6 @@ class BoundKernel:
     roles: Mapping[str, Slot]
     shapes: Mapping[Slot, Shape]
     formats: Formats
-    keys: Mapping[Slot, Key]
     op: Op
     rule: LayoutRule
 
@@ -71,7 +68,8 @@ class BoundKernel:
             return is_layout_agnostic
         if self.kernel.strided:
             return self._supports_strides(formats)
-        return all(slot in formats and formats[slot].key(self.shapes[slot]) == key for slot, key in self.keys.items())
+        operands = ((slot, format, self.shapes[slot]) for slot, format in self.formats.items())
+        return all(slot in formats and formats[slot].same_bytes(format, shape) for slot, format, shape in operands)
 
     def _supports_strides(self, formats: Formats) -> bool:
         """Whether the kernel has strides for all modes of the operands, and stride 1 for the axes that it requires."""
@@ -115,26 +113,42 @@ class BoundKernel:
 
 def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
     """The kernels of a target that can run an op, in some formats."""
-    roles = {role: slot for role, slot in rule.roles(op).items() if has_operand(op, slot)}
+    roles = {role: slot for role, slot in rule.roles(op).items() if op.operand(slot) is not None}
+    values = {slot: value for slot in roles.values() if (value := op.operand(slot)) is not None}
+    shapes = {slot: value.shape for slot, value in values.items() if value.shape is not None}
+    dtypes = {slot: value.dtype for slot, value in values.items() if value.dtype is not None}
     lead = roles.get("x", roles.get("a"))
-    value = op.operand(lead) if lead is not None else None
-    if value is None or value.dtype is None or value.shape is None:
+    if lead is None or len(shapes) < len(roles):
         return []
+
+    def formats_of(kernel: KernelSpec) -> Formats | None:
+        """The formats that a kernel requires; None if they do not fit the operands."""
+        if kernel.strided and not kernel.formats:
+            is_matrix = all(len(shape) >= 2 for shape in shapes.values())
+            return {slot: Format.canonical(len(shape)) for slot, shape in shapes.items()} if is_matrix else None
+        formats: dict[Slot, Format] = {}
+        for role, text in kernel.formats.items():
+            if role not in roles:
+                return None
+            slot = roles[role]
+            is_transposed = rule.family == "transposed_convolution" if role == "w" else rule.is_transposed(op, slot)
+            format = expand(text, len(shapes[slot]), spec.block(dtypes[slot]), is_transposed)
+            if format is None or not format.fits(shapes[slot]):
+                return None
+            formats[slot] = format
+        return formats
+
     variant = rule.variant(op)
-    bound: list[BoundKernel] = []
-    for kernel in spec.kernel:
-        if (
-            rule.family not in kernel.family
-            or value.dtype.label not in kernel.dtypes
-            or (kernel.ops is not None and op.op_type not in kernel.ops)
-            or (kernel.variant is not None and variant not in kernel.variant)
-            or not _is_applicable(kernel, op, value.shape)
-        ):
-            continue
-        row = _bind_row(spec, kernel, op, rule, roles)
-        if row is not None:
-            bound.append(row)
-    return bound
+    return [
+        BoundKernel(kernel, dtypes[lead], roles, shapes, formats, op, rule)
+        for kernel in spec.kernel
+        if rule.family in kernel.family
+        and dtypes[lead].label in kernel.dtypes
+        and (kernel.ops is None or op.op_type in kernel.ops)
+        and (kernel.variant is None or variant in kernel.variant)
+        and _is_applicable(kernel, op, shapes[lead])
+        and (formats := formats_of(kernel)) is not None
+    ]
 
 
 def _is_applicable(kernel: KernelSpec, op: Op, shape: Shape) -> bool:
@@ -159,41 +173,3 @@ def _is_applicable(kernel: KernelSpec, op: Op, shape: Shape) -> bool:
     if not isinstance(channels, int):
         return False
     return (most is None or channels <= most.value) and (multiple is None or channels % multiple.value == 0)
-
-
-def _bind_row(
-    spec: TargetSpec, kernel: KernelSpec, op: Op, rule: LayoutRule, roles: Mapping[str, Slot]
-) -> BoundKernel | None:
-    """A kernel bound to an op; None if its formats do not fit the operands."""
-    values = {slot: value for slot in roles.values() if (value := op.operand(slot)) is not None}
-    shapes = {slot: value.shape for slot, value in values.items() if value.shape is not None}
-    dtypes = {slot: value.dtype for slot, value in values.items() if value.dtype is not None}
-    if len(shapes) < len(roles) or len(dtypes) < len(roles):
-        return None
-    dtype = dtypes[roles.get("x", roles.get("a", X))]
-    if kernel.strided and not kernel.formats:
-        if any(len(shape) < 2 for shape in shapes.values()):
-            return None
-        canonical = {slot: Format.canonical(len(shape)) for slot, shape in shapes.items()}
-        return BoundKernel(kernel, dtype, roles, shapes, canonical, {}, op, rule)
-    if kernel.direct:
-        return BoundKernel(kernel, dtype, roles, shapes, {}, {}, op, rule)
-    formats: dict[Slot, Format] = {}
-    for role, text in kernel.formats.items():
-        if role not in roles:
-            return None
-        slot = roles[role]
-        shape = shapes[slot]
-        is_transposed = rule.family == "transposed_convolution" if role == "w" else rule.is_transposed(op, slot)
-        format = expand(text, len(shape), spec.block(dtypes[slot]), is_transposed)
-        if format is None or not format.fits(shape):
-            return None
-        formats[slot] = format
-    keys = {slot: format.key(shapes[slot]) for slot, format in formats.items()}
-    return BoundKernel(kernel, dtype, roles, shapes, formats, keys, op, rule)
-
-
-def has_operand(op: Op, slot: Slot) -> bool:
-    """Whether the op has a value at a slot."""
-    values = op.inputs if slot.side == "in" else op.outputs
-    return slot.index < len(values) and values[slot.index] is not None

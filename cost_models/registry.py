@@ -13,7 +13,7 @@ from typing import Any
 from layoutopt.cost import CostModel, for_targets
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import TargetSpec
-from layoutopt.cost_models.target_files import read_target
+from layoutopt.cost_models.target_files import read_spec
 from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType
 from layoutopt.registry import EntryPoints, instance_of
@@ -42,16 +42,11 @@ def find_target(text: str) -> CostModel:
     Raises:
         TargetError: there is no such target, a target is named twice, or its file is malformed.
     """
-    names = [name.strip() for name in text.split(",")]
-    if len(names) == 1:
-        return _find_one(text)
-    twice = [name for name in names if not name or names.count(name) > 1]
-    if twice:
-        what = f"{twice[0]} is named twice" if twice[0] else "a name is missing"
-        raise TargetError(what, where=text, hint="write different targets with commas between")
-    models = [_find_one(name) for name in names]
-    if len({model.name for model in models}) < len(models):
-        raise TargetError("two of them are the same target", where=text, hint="write different targets")
+    models = [_find_one(name.strip()) for name in text.split(",")]
+    names = [model.name for model in models]
+    if twice := [name for name in names if names.count(name) > 1]:
+        hint = "write different targets with commas between"
+        raise TargetError(f"{twice[0]} is named twice", where=text, hint=hint)
     return for_targets(models)
 
 
@@ -88,7 +83,7 @@ def load_target(name_or_path: str) -> RooflineModel:
         TargetError: there is no such target, or its file is malformed.
     """
     name = host_target() if name_or_path == HOST else name_or_path
-    spec = read_target(Path(name), parent_of) if name.endswith(".toml") else _builtin_spec(name)
+    spec = read_spec(Path(name), TargetSpec, parent_of) if name.endswith(".toml") else _builtin_spec(name)
     if name_or_path == HOST and spec.block(DType.FLOAT32) != (blocked_channels() or 1):
         spec = without_blocks(spec)
     return RooflineModel(spec)
@@ -111,7 +106,7 @@ _HARDWARE = {
 @cache
 def _builtin_spec(name: str) -> TargetSpec:
     """The target file, read once: reading takes longer than planning a small model."""
-    return read_target(builtin(name), parent_of)
+    return read_spec(builtin(name), TargetSpec, parent_of)
 
 
 def builtin(name: str) -> Path:

@@ -18,12 +18,12 @@ from typing import Any, TypeAlias
 
 from layoutopt.cost import MeasuredPrices
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
-from layoutopt.cost.prices import adjacent_elements
+from layoutopt.cost.prices import gathered_pieces
 from layoutopt.cost_models.kernel_matching import BoundKernel, Formats, bind
 from layoutopt.cost_models.spec import KernelSpec, Memory, TargetSpec
 from layoutopt.formats import Conversion, Format, Shape, Transpose, volume
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ops import OperandFormats, X, Y, estimated_volume, rule_of
+from layoutopt.ops import OperandFormats, estimated_volume, rule_of
 from layoutopt.ops.view import View
 
 # --- conversions ---
@@ -323,85 +323,57 @@ class RooflineModel:
         return found
 
     def _price(self, op: Op, signature: Signature, key: OptionalFormats, kernels: Kernels) -> float:
-        rule = rule_of(op)
-        if isinstance(rule, View):
+        if isinstance(rule_of(op), View):
             return 0.0
         formats = formats_of(op, signature)
         if key not in kernels.estimates:
-            supporting = self._supporting(op, signature, kernels, formats)
-            fastest = min((each.seconds for each in supporting), default=None)
-            kernels.estimates[key] = None if fastest is None else fastest + self._gather_pieces(op, signature)
+            fastest = self.work(op, signature)
+            kernels.estimates[key] = None if fastest is None else fastest.seconds + self._gather_pieces(op, signature)
         seconds = kernels.estimates[key]
         if seconds is not None:
             return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)
-        return min(self._emulate(op, kernels, formats, row, inner) for row, inner in _emulations(op, kernels))
+        rows: list[BoundKernel | None] = [*kernels.rows]
+        return min(self._emulate(op, kernels, formats, row) for row in rows or [None])
 
     def _gather_pieces(self, op: Op, signature: Signature) -> float:
         """Seconds of a Gather for runs of adjacent elements, beyond those of the canonical format."""
-        price, storage = self.spec.memory.gather_piece, signature[X]
-        x, y = op.operand(X), op.operand(Y)
-        if (
-            price is None
-            or op.kind != "Gather"
-            or storage is None
-            or x is None
-            or y is None
-            or not x.shape
-            or not y.shape
-        ):
+        price, found = self.spec.memory.gather_piece, gathered_pieces(op, signature)
+        if price is None or found is None or not op.y.shape:
             return 0.0
-        axis, canonical = op.integer("axis") % len(x.shape), Format.canonical(len(x.shape))
-        piece, whole = (adjacent_elements(format, axis, x.shape) for format in (storage.format, canonical))
-        elements = estimated_volume(y.shape)
+        piece, whole = found
+        elements = estimated_volume(op.y.shape)
         return price.value * max(0.0, elements / piece - elements / whole)
 
-    def _emulate(self, op: Op, kernels: Kernels, formats: Formats, row: BoundKernel | None, inner: Formats) -> float:
+    def _emulate(self, op: Op, kernels: Kernels, formats: Formats, row: BoundKernel | None) -> float:
         """Seconds to convert to the formats of a kernel, run it, and convert back; constants are converted ahead of time.
 
         A conversion inside an op costs slightly more (`INNER_CONVERSION_FACTOR`) than a cast, which several ops can share.
         """
-        return self._run(op, kernels, row, inner) + INNER_CONVERSION_FACTOR * sum(self._converted(op, formats, inner))
-
-    def _converted(self, op: Op, formats: Formats, inner: Formats) -> list[float]:
-        """Seconds of each conversion that moves bytes between the formats of the operands and those of the emulating kernel."""
-        operands = ((slot, format, op.operand(slot)) for slot, format in formats.items())
-        seconds = [
+        inner = {**canonical(op), **(row.formats if row is not None else {})}
+        conversions = sum(
             self.conversion_seconds(value, Storage(format), Storage(inner[slot]))
-            for slot, format, value in operands
-            if value is not None and not value.is_constant
-        ]
-        return [each for each in seconds if each]
-
-    def _supporting(self, op: Op, signature: Signature, kernels: Kernels, formats: Formats) -> list[Work]:
-        """The work of the op in each kernel that supports the signature."""
-        rule = rule_of(op)
-        is_layout_agnostic = rule is not None and rule.is_layout_agnostic(op, signature)
-        supporting = [
-            self._work(op, kernels, row, formats) for row in kernels.rows if row.supports(formats, is_layout_agnostic)
-        ]
-        return (
-            supporting
-            if supporting or kernels.rows or not is_layout_agnostic
-            else [self._work(op, kernels, None, formats)]
+            for slot, format in formats.items()
+            if (value := op.operand(slot)) is not None and not value.is_constant
         )
+        return self._run(op, kernels, row, inner) + INNER_CONVERSION_FACTOR * conversions
 
     def work(self, op: Op, signature: Signature) -> Work | None:
         """The work of the op in the fastest kernel that supports the signature; None if the op is emulated, or a view op."""
         rule = rule_of(op)
         if isinstance(rule, View):
             return None
-        supporting = self._supporting(op, signature, self._kernels_of(op), formats_of(op, signature))
-        return min(supporting, key=lambda each: each.seconds, default=None)
+        kernels, formats = self._kernels_of(op), formats_of(op, signature)
+        is_layout_agnostic = rule is not None and rule.is_layout_agnostic(op, signature)
+        rows: list[BoundKernel | None] = [row for row in kernels.rows if row.supports(formats, is_layout_agnostic)]
+        if not kernels.rows and is_layout_agnostic:
+            rows = [None]
+        found = (self._work(op, kernels, row, formats) for row in rows)
+        return min(found, key=lambda each: each.seconds, default=None)
 
     def _work(self, op: Op, kernels: Kernels, row: BoundKernel | None, formats: Formats) -> Work:
         """The work of an op in a kernel; without a row, at the rate of the vector unit."""
-        memory, overhead = self.spec.memory, self.spec.launch.overhead
-        operations, nbytes, reached, is_aligned = (
-            kernels.flops,
-            operand_bytes(op, formats),
-            memory.kernel_efficiency,
-            True,
-        )
+        memory, overhead, is_aligned = self.spec.memory, self.spec.launch.overhead, True
+        operations, nbytes, reached = kernels.flops, operand_bytes(op, formats), memory.kernel_efficiency
         if row is None:
             rate = self.spec.rate("vector", dtype_of(op))
         else:
@@ -420,12 +392,6 @@ class RooflineModel:
         """Seconds of a kernel on operands in formats that it supports."""
         seconds = self._work(op, kernels, row, formats).seconds
         return seconds if self._measured is None else self._measured.kernel(op, formats, seconds)
-
-
-def _emulations(op: Op, kernels: Kernels) -> list[tuple[BoundKernel | None, Formats]]:
-    """The kernels that can emulate an op, and their formats."""
-    plain = canonical(op)
-    return [(row, {**plain, **row.formats}) for row in kernels.rows] or [(None, plain)]
 
 
 def canonical(op: Op) -> dict[Slot, Format]:

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from layoutopt.cost import (
     Absorbed,
@@ -40,9 +40,8 @@ from layoutopt.cost_models.spec import (
     Texts,
     as_rows,
 )
-from layoutopt.cost_models.target_files import read_toml, schema_error
+from layoutopt.cost_models.target_files import read_spec
 from layoutopt.errors import ArgumentError
-from layoutopt.files import path_text
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType
 from layoutopt.registry import EntryPoints
@@ -117,8 +116,6 @@ class RuntimeSpec(SpecModel):
 
 def _accepted(found: Any) -> RuntimeSpec:
     """The runtime that an entry point refers to."""
-    if isinstance(found, RuntimeSpec):
-        return found
     if not isinstance(found, Path):
         raise TypeError(f"is no path of a runtime file but a {type(found).__name__}")
     return read_runtime(found)
@@ -147,7 +144,7 @@ def find_runtime(name: object) -> RuntimeSpec:
         where = name if isinstance(name, str) and name else f"runtime={name!r:.80}"
         raise ArgumentError("no such runtime", where=where, hint=f"{guess} {', '.join(names)}")
     path = RUNTIMES / f"{name}.toml"
-    return _builtin(path) if path.is_file() else EXTENSIONS[name]
+    return read_runtime(path) if path.is_file() else EXTENSIONS[name]
 
 
 def runtime_of(dialect: str) -> RuntimeSpec:
@@ -157,18 +154,10 @@ def runtime_of(dialect: str) -> RuntimeSpec:
 
 
 @cache
-def _builtin(path: Path) -> RuntimeSpec:
-    return read_runtime(path)
-
-
 def read_runtime(path: Path) -> RuntimeSpec:
     """The runtime that a file describes.
 
     Raises:
         TargetError: the file cannot be read, is not TOML, or violates the schema.
     """
-    table = {"name": path_text(path.stem), **read_toml(path)}
-    try:
-        return RuntimeSpec.model_validate(table)
-    except ValidationError as error:
-        raise schema_error(error, [(path, table)], table, RuntimeSpec) from None
+    return read_spec(path, RuntimeSpec)

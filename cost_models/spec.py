@@ -42,18 +42,20 @@ def check(text: str) -> str:
     """The template itself, after a check that it can be expanded.
 
     Raises:
-        FormatError: the template does not follow the grammar.
+        ValueError: the template does not follow the grammar.
     """
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != text or tokens.count("*") > 1:
-        raise FormatError("not a format", where=f"'{text}'", hint="write it like N*C or NC*{C0}c")
+        raise ValueError("not a format; write it like N*C or NC*{C0}c")
     letters = [token for token in tokens if token in ascii_uppercase]
     lead, named = _split(text)
     if lead not in _LEADS or len(set(letters)) != len(letters) or (named and _LEADS[lead] == "MN"):
-        hint = "name N C, O I, G O I or M N, each once"
-        raise FormatError("does not name the axes", where=f"'{text}'", hint=hint)
-    for rank in range(len(lead), len(lead) + len(_SPATIAL) + 1):
-        expand(text, rank, 16)
+        raise ValueError("does not name the axes; name N C, O I, G O I or M N, each once")
+    try:
+        for rank in range(len(lead), len(lead) + len(_SPATIAL) + 1):
+            expand(text, rank, 16)
+    except FormatError as error:
+        raise ValueError(f"{error.what}; {error.hint or 'use the axes of the format'}") from None
     return text
 
 
@@ -106,13 +108,6 @@ def _family(name: str) -> str:
     return name
 
 
-def _template(text: str) -> str:
-    try:
-        return check(text)
-    except FormatError as error:
-        raise ValueError(f"{error.what}; {error.hint or 'use the axes of the format'}") from None
-
-
 def _as_tuple(value: Any) -> Any:
     """A list as a tuple, and a string as a tuple of one."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
@@ -130,7 +125,7 @@ Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)]
 DTypeName = Annotated[str, AfterValidator(_dtype)]
 DTypeNames = Annotated[tuple[DTypeName, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], BeforeValidator(_as_tuple)]
-Template = Annotated[str, AfterValidator(_template)]
+Template = Annotated[str, AfterValidator(check)]
 Role = Literal["x", "w", "y", "a", "b"]
 Strided = Literal[False, True, "pointers", "modes"]
 
@@ -207,6 +202,15 @@ class Launch(SpecModel):
     cast_overhead: Duration | None = None
 
 
+IDENTITY_KEYS = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
+"""The keys that identify a kernel row: a row replaces or removes the inherited row of equal values."""
+
+
+def is_removal(row: Any) -> bool:
+    """Whether a kernel row removes an inherited one."""
+    return isinstance(row, dict) and row.get("removed") is True
+
+
 class KernelSpec(SpecModel):
     """A row of a target file: a group of existing kernels, their formats, and their efficiency.
 
@@ -250,6 +254,15 @@ class KernelSpec(SpecModel):
     min_batch: Count | None = None
     overhead: Duration | None = None
     overlaps: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_removal(cls, row: Any) -> Any:
+        if is_removal(row):  # rows that remove one are not part of the merged target
+            raise ValueError(
+                f"removes no inherited kernel; give it the {', '.join(IDENTITY_KEYS)} of the inherited row"
+            )
+        return row
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -319,16 +332,13 @@ class TargetSpec(SpecModel):
         return rate.value
 
     def numbers(self) -> Iterator[tuple[str, Sourced[Any]]]:
-        """All numbers with their key paths."""
+        """All numbers with their key paths, last one first."""
         queue: list[tuple[str, Any]] = [("", self)]
         while queue:
             path, node = queue.pop()
             if isinstance(node, Sourced):
                 yield path, node
-            elif isinstance(node, BaseModel):
-                keys = type(node).model_fields
-                queue += [(f"{path}.{key}".lstrip("."), getattr(node, key)) for key in keys]
-            elif isinstance(node, dict):
-                queue += [(f"{path}.{key}", item) for key, item in node.items()]
             elif isinstance(node, tuple):
                 queue += [(f"{path}[{index}]", item) for index, item in enumerate(node)]
+            elif isinstance(node, BaseModel | dict):  # both are pairs of keys and values
+                queue += [(f"{path}.{key}".lstrip("."), item) for key, item in dict(node).items()]

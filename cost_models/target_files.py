@@ -10,11 +10,11 @@ import tomllib
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
-from layoutopt.cost_models.spec import SpecModel, TargetSpec
+from layoutopt.cost_models.spec import IDENTITY_KEYS, SpecModel, is_removal
 from layoutopt.errors import TargetError
 from layoutopt.files import path_text
 
@@ -25,6 +25,7 @@ from layoutopt.files import path_text
 # TOML before its last line.
 
 
+_Spec = TypeVar("_Spec", bound=SpecModel)
 Table: TypeAlias = dict[str, Any]
 Keys: TypeAlias = tuple[int | str, ...]
 Layers: TypeAlias = Sequence[tuple[Path, Table]]
@@ -78,7 +79,6 @@ def _own(keys: Keys, merged: Table, table: Table) -> Keys:
     return ("kernel", indices[0], *keys[2:]) if indices else ()
 
 
-_IDENTITY_KEYS = ("family", "ops", "variant", "dtypes", "results", "formats", "strided", "direct")
 _KEY_STEP = "[key]"  # the step that pydantic adds to the path of an invalid key of a table
 _NUMBER_HINT = 'write { value = ..., source = "..." }'
 _TARGETS_HINT = "see the targets that come with layoutopt"
@@ -86,12 +86,13 @@ _ROW_IN_MESSAGE = re.compile(r"Value error, kernel\[(\d+)\]")
 _TOML_MESSAGE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
-def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
-    """The target that a file describes.
+def read_spec(path: Path, schema: type[_Spec], resolve: Callable[[str, Path], Path] | None = None) -> _Spec:
+    """The target or the runtime that a file describes.
 
     Args:
         path: the file.
-        resolve: maps the value of `inherits` and the inheriting file to the inherited file.
+        schema: the schema of the file.
+        resolve: maps the value of `inherits` and the inheriting file to the inherited file; None if files inherit none.
 
     Raises:
         TargetError: the file cannot be read, is not TOML, or violates the schema.
@@ -106,20 +107,19 @@ def read_target(path: Path, resolve: Callable[[str, Path], Path]) -> TargetSpec:
             )
         chain.append(here.resolve())
         table = read_toml(here)
-        parent = table.pop("inherits", None)
+        parent = table.pop("inherits", None) if resolve is not None else None
         if parent is not None and not isinstance(parent, str):
             where = _location([(here, table)], {}, ("inherits",))
             raise TargetError(f"inherits: expected a name or a path, found {parent!r}", where=where)
         layers.append((here, {"name": path_text(here.stem), **table}))
-        here = resolve(parent, here) if parent is not None else None
+        here = resolve(parent, here) if resolve is not None and parent is not None else None
     merged: Table = {}
-    for origin, layer in reversed(layers):
-        _check_removed(origin, layer, merged)
+    for _, layer in reversed(layers):
         merged = merge(merged, layer)
     try:
-        return TargetSpec.model_validate(merged)
+        return schema.model_validate(merged)
     except ValidationError as error:
-        raise schema_error(error, layers, merged, TargetSpec) from None
+        raise _schema_error(error, layers, merged, schema) from None
 
 
 def read_toml(path: Path) -> Table:
@@ -162,34 +162,20 @@ def merge(parent: Table, child: Table) -> Table:
 
 
 def merge_rows(parent: list[Any], child: list[Any]) -> list[Any]:
-    """The rows of a file, then the inherited ones that it neither replaces nor removes."""
-    own = [identity(row) for row in child]
-    kept = [row for row in child if not isinstance(row, dict) or row.get("removed") is not True]
+    """The rows of a file, without those that remove a row, then the inherited ones that it neither replaces nor removes."""
+    own, inherited = [identity(row) for row in child], [identity(row) for row in parent]
+    kept = [row for row in child if not (is_removal(row) and identity(row) in inherited)]
     return kept + [row for row in parent if identity(row) not in own]
-
-
-def _check_removed(path: Path, table: Table, parent: Table) -> None:
-    """Check that a file inherits the kernels that it removes.
-
-    Raises:
-        TargetError: it does not inherit one.
-    """
-    inherited, rows = [identity(row) for row in parent.get("kernel", [])], table.get("kernel", [])
-    for index, row in enumerate(rows if isinstance(rows, list) else []):
-        if isinstance(row, dict) and row.get("removed") is True and identity(row) not in inherited:
-            where = _location([(path, table)], table, ("kernel", index))
-            hint = f"give it the {', '.join(_IDENTITY_KEYS)} of the inherited row"
-            raise TargetError(f"kernel[{index}] removes no inherited kernel", where=where, hint=hint)
 
 
 def identity(row: Any) -> Any:
     """The values that identify a kernel row: a row replaces the inherited row of equal identity."""
     if not isinstance(row, dict):
         return row
-    return [[value] if isinstance(value, str) else value for value in map(row.get, _IDENTITY_KEYS)]
+    return [[value] if isinstance(value, str) else value for value in map(row.get, IDENTITY_KEYS)]
 
 
-def schema_error(error: ValidationError, layers: Layers, merged: Table, schema: type[SpecModel]) -> TargetError:
+def _schema_error(error: ValidationError, layers: Layers, merged: Table, schema: type[SpecModel]) -> TargetError:
     """All violations of the schema in one line, each with its key path; the file, line and remedy are those of the first."""
     # A misspelt key is also a missing one; the misspelling is the more specific error.
     problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from layoutopt.cost import priced_with
-from layoutopt.cost.size_growth import NOTABLE
 from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use, insert_cast, is_cast, moves, name_with_format, storage_name
 from layoutopt.ir.types import Data, Op, Signature, Storage, Value
@@ -286,7 +284,7 @@ class PretransformWeights(Pass):
         casts = [_Cast(each, op, source) for each in regions for op in each.ops if (source := _constant_source(op))]
         holders = Counter(value.data for each in regions for value in each.values if value.data is not None)
         budget, runs = context.budget(self, graph), expected_runs(graph)
-        model = priced_with(context.cost_model, sizes=context.sizes)
+        model = context.prices_at(context.sizes)
 
         def price(cast: _Cast) -> float:
             """The estimated seconds of a conversion in one run of the model."""
@@ -294,18 +292,14 @@ class PretransformWeights(Pass):
             assert before is not None and after is not None
             return model.conversion_seconds(cast.source, before, after) * runs.get(cast.graph, 1.0)
 
-        if sum(cast.nbytes for cast in casts) <= budget.remaining:
-            for cast in sorted(casts, key=lambda each: each.nbytes):
-                growth = cast.nbytes - cast.released(holders)
-                budget.take(cast.copy.name, growth, price(cast) if growth > NOTABLE else 0.0)
-                _pack(cast)
-            return
         prices = {cast: price(cast) for cast in casts}
-        for cast in sorted(casts, key=lambda each: prices[each] / max(1, each.nbytes), reverse=True):
-            if budget.request(cast.copy.name, cast.nbytes - cast.released(holders), prices[cast]):
+        fits = sum(cast.nbytes for cast in casts) <= budget.remaining
+        for cast in sorted(casts, key=lambda each: each.nbytes if fits else -prices[each] / max(1, each.nbytes)):
+            name, growth = cast.copy.name, cast.nbytes - cast.released(holders)
+            if budget.request(name, growth, prices[cast], is_certain=fits):
                 _pack(cast)
             else:
-                context.note(self, cast.copy.name, "it is converted at run time: the file may not grow by another copy")
+                context.note(self, name, "it is converted at run time: the file may not grow by another copy")
 
 
 @dataclass(frozen=True, slots=True)

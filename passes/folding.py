@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
-from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import stored
@@ -37,7 +35,7 @@ class FoldAffines(Pass):
         """Fold in all bodies, the innermost first, and in the main graph, within one budget."""
         if context.mode == "training":
             return
-        budget = _Budget.of(graph, context, self)
+        budget = _Budget(context, self, context.budget(self, graph))
         for each in reversed(regions_with_rule(graph)):
             self._run(each, context, budget)
 
@@ -97,21 +95,13 @@ class _Budget:
         context: the state that passes share.
         step: the pass.
         budget: the bytes that the file may still grow by.
-        cost_model: estimates the time of the affines that are removed.
         memory: the bytes that folded constants may still take in memory.
     """
 
     context: PassContext
     step: Pass
     budget: PassBudget
-    cost_model: CostModel
     memory: int = _IN_MEMORY
-
-    @classmethod
-    def of(cls, graph: Graph, context: PassContext, step: Pass) -> Self:
-        """The budget of a pass on a graph and its bodies."""
-        prices = priced_with(context.cost_model, sizes=context.sizes)
-        return cls(context, step, context.budget(step, graph), prices)
 
     def in_memory(self, array: Array) -> ArrayData | None:
         """An array as a constant in memory; None if it exceeds the bytes that are left."""
@@ -129,7 +119,7 @@ class _Budget:
             growth += array.nbytes - (sum(stored(old).values()) if old is not None and is_alone else 0)
         if growth <= NOTABLE:
             return True
-        seconds = self.cost_model.kernel_seconds(op, canonical_signature(op))
+        seconds = self.context.prices_at(self.context.sizes).kernel_seconds(op, canonical_signature(op))
         return self.budget.request(op.name or op.kind, growth, seconds)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 
-from layoutopt.cost import priced_with
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Op
 from layoutopt.ops.qdq import commuted_attributes, is_dequantizer, is_lossless_round_trip, is_quantizer
@@ -28,42 +27,40 @@ class HoistFromQdqGroups(Pass):
             return
         pending = [op for op in graph.ops if is_quantizer(op)]
         while pending:
-            pending += _quantize_first(graph, pending.pop())
+            quantizer = pending.pop()
+            view = graph.producer(quantizer.x)
+            pending += _exchange(graph, view, quantizer, quantizer) if view is not None else []
         pending = [op for op in graph.ops if is_dequantizer(op)]
         while pending:
             dequantizer = pending.pop()
             for use in graph.uses(dequantizer.y):
-                pending += _dequantize_last(graph, dequantizer, use)
+                pending += _exchange(graph, dequantizer, use.op, dequantizer) if use.index == 0 else []
 
 
-def _quantize_first(graph: Graph, quantizer: Op) -> list[Op]:
-    """Exchange a QuantizeLinear and the view op in front of it; the new QuantizeLinear, or none if they do not commute."""
-    result, view = quantizer.y, graph.producer(quantizer.x)
-    attributes = commuted_attributes(quantizer, view) if view is not None else None
-    if view is None or attributes is None or view.x.shape is None:
+def _exchange(graph: Graph, first: Op, second: Op, qdq_op: Op) -> list[Op]:
+    """Exchange an op and one that reads its result, a view op and a Q/DQ op.
+
+    Returns:
+        The new Q/DQ op; none if the two do not commute.
+    """
+    attributes = commuted_attributes(qdq_op, second if qdq_op is first else first)
+    if attributes is None:
         return []
-    source, inputs = view.x, (view.x, *quantizer.inputs[1:])
-    quantized = graph.new_value(f"{source.name}__quantized", result.type_with(source.shape))
-    moved = graph.add_copy(quantizer, (quantized,), inputs, attributes=attributes, name=quantizer.name)
-    name = view.name if graph.has_one_use(quantizer.x) else ""
-    integers = (quantized, *view.inputs[1:])
-    graph.replace_value(result, graph.new_copy(view, integers, result.type, f"{result.name}__moved", name=name))
-    return [moved]
-
-
-def _dequantize_last(graph: Graph, dequantizer: Op, use: Use) -> list[Op]:
-    """Exchange a DequantizeLinear and a view op that reads it; the new DequantizeLinear, or none if they do not commute."""
-    source, view = dequantizer.x, use.op
-    attributes = commuted_attributes(dequantizer, view) if use.index == 0 else None
-    if attributes is None or view.y.shape is None:
+    source, result = first.x, second.y
+    integers, viewed = (source, result) if qdq_op is first else (result, source)
+    if viewed.shape is None:
         return []
-    result, name = view.y, dequantizer.name if graph.has_one_use(dequantizer.y) else ""
-    type, integers = source.type_with(result.shape), (source, *view.inputs[1:])
-    viewed = graph.new_copy(view, integers, type, f"{source.name}__moved", name=view.name)
-    new_result, inputs = graph.new_value(f"{result.name}__dequantized", result.type), (viewed, *dequantizer.inputs[1:])
-    moved = graph.add_copy(dequantizer, (new_result,), inputs, attributes=attributes, name=name)
-    graph.replace_value(result, new_result)
-    return [moved]
+    stem = f"{source.name}__{'moved' if qdq_op is first else 'quantized'}"
+    inner = graph.new_value(stem, integers.type_with(viewed.shape))
+    outer = graph.new_value(f"{result.name}__moved", result.type)
+    name = first.name if graph.has_one_use(first.y) else ""
+    moved = []
+    for op, name_of_copy, operand, value in ((second, second.name, source, inner), (first, name, inner, outer)):
+        changes = {"attributes": attributes} if op is qdq_op else {}
+        copy = graph.add_copy(op, (value,), (operand, *op.inputs[1:]), name=name_of_copy, **changes)
+        moved += [copy] if op is qdq_op else []
+    graph.replace_value(result, outer)
+    return moved
 
 
 class IsolateQdqGroups(Pass):
@@ -84,7 +81,7 @@ class IsolateQdqGroups(Pass):
             return
         for op in graph.ops:
             _remove_round_trip(graph, op)
-        groups = planned_qdq_groups([graph], priced_with(context.cost_model, sizes=context.sizes))
+        groups = planned_qdq_groups([graph], context.prices_at(context.sizes))
         for op in graph.ops:
             if is_dequantizer(op):
                 _isolate(graph, op, groups.integer_ops)

@@ -22,7 +22,6 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_co
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -224,7 +223,7 @@ def _processes(number: int) -> Iterator[Cluster]:
                 each.end()
 
         try:
-            yield Cluster(partial(threads.submit, run), end, (BrokenProcessPool,))
+            yield Cluster(lambda function, item: threads.submit(run, function, item), end, (BrokenProcessPool,))
         finally:
             end()
 

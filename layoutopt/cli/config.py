@@ -22,7 +22,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError, create_model
 
 from layoutopt.cli.exit_codes import UsageError
-from layoutopt.cli.options import OPTIONS, PARSERS, refusals
+from layoutopt.cli.options import OPTIONS, PARSERS, REFUSALS
 from layoutopt.cost_models.target_files import line_of
 from layoutopt.driver.options import limited
 from layoutopt.files import path_text
@@ -70,14 +70,11 @@ def _assignments(name: str) -> Any:
 
 
 BudgetTable: Any = create_model("BudgetTable", __base__=Table, **_keys("budgets"))
-SharedTable: Any = create_model("SharedTable", __base__=Table, **_keys("models"))
-ModelTable: Any = create_model(
-    "ModelTable", __base__=SharedTable, budgets=(BudgetTable, BudgetTable()), **_keys("one model")
-)
+SharedTable: Any = create_model("SharedTable", __base__=Table, budgets=(BudgetTable, BudgetTable()), **_keys("models"))
+ModelTable: Any = create_model("ModelTable", __base__=SharedTable, **_keys("one model"))
 ConfigTable: Any = create_model(
     "ConfigTable",
     __base__=SharedTable,
-    budgets=(BudgetTable, BudgetTable()),
     models=(dict[str, ModelTable], Field(default_factory=dict)),
     **_keys("run"),
 )
@@ -276,7 +273,7 @@ def _reason(error: Any) -> str:
 
 def _unknown_key(where: str, names: Sequence[str]) -> UsageError:
     key, is_budget = names[-1], names[-2:-1] == ["budgets"]
-    if refusal := refusals().get(key):
+    if refusal := REFUSALS.get(key):
         return UsageError(f"{key} {refusal}", where=where, hint="type it as an option of the command line")
     known = keys(BudgetTable if is_budget else ConfigTable if len(names) == 1 else ModelTable)
     if len(names) == 1 and key in keys(ModelTable):

@@ -120,10 +120,8 @@ UNTYPED = sorted(
 """The keys that only a configuration, or `--config KEY=VALUE`, sets."""
 
 
-def refusals() -> dict[str, str]:
-    """The options that a configuration must not set: the reasons by key."""
-    found = {key_of(each): each.metadata["option"].refusal for each in OPTIONS.values()}
-    return {key: refusal for key, refusal in found.items() if refusal}
+REFUSALS = {key_of(each): of.refusal for each in OPTIONS.values() if (of := each.metadata["option"]).refusal}
+"""The reasons why a configuration must not set some options, by key."""
 
 
 # --- values ------------------------------------------------------------------------------------------------
@@ -213,7 +211,7 @@ class Given:
         self.has_traceback: bool = getattr(context.obj, "traceback", False)
         sources = {name: context.get_parameter_source(name) for name in values}
         self._typed = {name for name, each in sources.items() if each and each.name in ("COMMANDLINE", "ENVIRONMENT")}
-        self._values = {name: each.default for name, each in OPTIONS.items()} | values
+        self._values: dict[str, Any] = {name: each.default for name, each in OPTIONS.items()} | values
         self._values |= {name: () for name, value in self._values.items() if value is None and _is_list(name)}
         for name in self._typed & {name for name, each in OPTIONS.items() if each.metadata["option"].has_limits}:
             if (wrong := fault(OPTIONS[name], values[name])) is not None:

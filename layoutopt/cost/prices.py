@@ -22,7 +22,7 @@ from layoutopt.cost.model import (
     for_targets,
     targets_of,
 )
-from layoutopt.formats import Format, Shape
+from layoutopt.formats import Format
 from layoutopt.ir.sizes import NO_SIZES, Sizes, is_symbolic
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import (
@@ -155,8 +155,7 @@ class Prices:
         if not self.standard or isinstance(rule_of(op), View):
             return self._seconds_in_kernels(op, signature)
         inner = self._seconds_in_kernels(op, canonical_signature(op))
-        run, absorbed = self._standard_conversions(op, signature)
-        moved = INNER_CONVERSION_FACTOR * (sum(run) + _ABSORBED * sum(absorbed))
+        moved = INNER_CONVERSION_FACTOR * self._standard_conversions(op, signature)
         return inner + self._short_reads(op, signature) + moved
 
     def _seconds_in_kernels(self, op: Op, signature: Signature) -> float:
@@ -194,30 +193,22 @@ class Prices:
 
     def _kernel_with_conversions(self, op: Op, signature: Signature) -> float:
         """Estimated seconds of the kernel with the signature, and of the conversions from and to canonical formats."""
-        conversions = 0.0
-        for slot in op.slots():
-            value, storage = op.operand(slot), signature[slot]
-            if value is None or storage is None or value.is_constant:
-                continue
-            pair = (Storage(Format.canonical(storage.format.rank)), storage)
-            conversions += self.model.conversion_seconds(value, *(pair if slot.side == "in" else reversed(pair)))
+        conversions = sum(
+            self.model.conversion_seconds(value, *((canonical, storage) if slot.side == "in" else (storage, canonical)))
+            for slot, value, storage, canonical in _converted(op, signature)
+        )
         return _INNER_KERNEL_FACTOR * self._seconds_if_fused(op, signature) + INNER_CONVERSION_FACTOR * conversions
 
-    def _standard_conversions(self, op: Op, signature: Signature) -> tuple[list[float], list[float]]:
-        """Seconds of each conversion between an operand's format and the canonical one: those that run, and absorbed ones."""
-        run: list[float] = []
-        absorbed: list[float] = []
+    def _standard_conversions(self, op: Op, signature: Signature) -> float:
+        """Seconds of the conversions between the formats of the operands and the canonical ones."""
         rule = rule_of(op)
         if is_canonical(signature) or (rule is not None and rule.is_layout_agnostic(op, signature)):
-            return run, absorbed
-        for slot in op.slots():
-            value, storage = op.operand(slot), signature[slot]
-            if value is None or storage is None or value.is_constant:
-                continue
-            canonical = Storage(Format.canonical(storage.format.rank))
-            if price := self.model.conversion_seconds(value, storage, canonical):
-                (absorbed if self._is_absorbed(op, slot, value, storage.format) else run).append(price)
-        return run, absorbed
+            return 0.0
+        return sum(
+            self.model.conversion_seconds(value, storage, canonical)
+            * (_ABSORBED if self._is_absorbed(op, slot, value, storage.format) else 1.0)
+            for slot, value, storage, canonical in _converted(op, signature)
+        )
 
     def _is_absorbed(self, op: Op, slot: Slot, value: Value, format: Format) -> bool:
         """Whether the runtime reads the operand as it is stored."""
@@ -228,19 +219,25 @@ class Prices:
 
     def _short_reads(self, op: Op, signature: Signature) -> float:
         """Seconds of a Gather of slices that the format cuts into pieces below a cache line: those of moving the lines read."""
-        if op.kind != "Gather":
+        found, storage, indices = gathered_pieces(op, signature), signature[X], op.operand(Slot("in", 1))
+        if found is None or storage is None or indices is None:
             return 0.0
-        x, indices, storage = op.operand(X), op.operand(Slot("in", 1)), signature[X]
-        if x is None or x.dtype is None or x.shape is None or indices is None or storage is None:
-            return 0.0
-        axis, canonical = op.integer("axis") % len(x.shape), Storage(Format.canonical(len(x.shape)))
-        piece, whole = (
-            adjacent_elements(each.format, axis, x.shape) * x.dtype.bits // 8 for each in (storage, canonical)
-        )
+        x = op.x
+        assert x.dtype is not None
+        piece, whole = (elements * x.dtype.bits // 8 for elements in found)
         if piece >= min(whole, _CACHE_LINE):
             return 0.0
-        lines = estimated_volume(indices.shape or ()) * _CACHE_LINE / (piece * estimated_extent(x.shape[axis]))
-        return min(1.0, lines) * self.model.conversion_seconds(x, canonical, storage)
+        extent = estimated_extent(x.dims[op.integer("axis")])
+        lines = estimated_volume(indices.shape or ()) * _CACHE_LINE / (piece * extent)
+        return min(1.0, lines) * self.model.conversion_seconds(x, Storage(Format.canonical(len(x.dims))), storage)
+
+
+def _converted(op: Op, signature: Signature) -> Iterator[tuple[Slot, Value, Storage, Storage]]:
+    """The slots and values of an op that are no constants, with their storages under a signature and the canonical ones."""
+    for slot in op.slots():
+        value, storage = op.operand(slot), signature[slot]
+        if value is not None and storage is not None and not value.is_constant:
+            yield slot, value, storage, Storage(Format.canonical(storage.format.rank))
 
 
 def _fits(op: Op, formats: OperandFormats) -> bool:
@@ -248,10 +245,19 @@ def _fits(op: Op, formats: OperandFormats) -> bool:
     return all(value is None or value.shape is None or format.fits(value.shape) for value, format in operands)
 
 
-def adjacent_elements(format: Format, axis: int, shape: Shape) -> int:
-    """The number of adjacent elements with one index of an axis."""
-    position = next(place for place, part in enumerate(format.parts) if part.axis == axis)
-    return estimated_volume(format.physical_shape(shape)[position + 1 :])
+def gathered_pieces(op: Op, signature: Signature) -> list[int] | None:
+    """The numbers of adjacent elements that a Gather reads for one index, in its format and in the canonical one.
+
+    None for other ops, and if the shape of the operand is unknown.
+    """
+    x, storage = op.operand(X), signature[X]
+    if op.kind != "Gather" or x is None or not x.shape or storage is None:
+        return None
+    axis, found = op.integer("axis") % len(x.shape), []
+    for format in (storage.format, Format.canonical(len(x.shape))):
+        position = next(place for place, part in enumerate(format.parts) if part.axis == axis)
+        found.append(estimated_volume(format.physical_shape(x.shape)[position + 1 :]))
+    return found
 
 
 def priced_with(model: CostModel, **conditions: Any) -> CostModel:

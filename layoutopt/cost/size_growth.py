@@ -47,10 +47,6 @@ class Growth:
         """The accepted size of all constants in bytes."""
         return inf if isinf(self.max_growth) else self.source_bytes * self.max_growth + SLACK // 2
 
-    def record(self, source: str, where: str, nbytes: int, seconds: float, *, is_accepted: bool) -> None:
-        """Record a request and its answer."""
-        self.requests.append(GrowthRequest(source, where, nbytes, seconds, is_accepted))
-
 
 @dataclass(slots=True)
 class PassBudget:
@@ -66,17 +62,18 @@ class PassBudget:
     source: str
     remaining: float
 
-    def request(self, where: str, nbytes: int, seconds: float) -> bool:
-        """Use bytes of the budget if enough are left and the gain is positive; 0 or fewer bytes are always accepted."""
-        is_accepted = nbytes <= 0 or (seconds > 0 and nbytes <= self.remaining)
-        if is_accepted:
-            self.take(where, nbytes, seconds)
-        elif nbytes > NOTABLE:
-            self.growth.record(self.source, where, nbytes, seconds, is_accepted=False)
-        return is_accepted
+    def request(self, where: str, nbytes: int, seconds: float, *, is_certain: bool = False) -> bool:
+        """Use bytes of the budget if enough are left and the gain is positive; 0 or fewer bytes are always accepted.
 
-    def take(self, where: str, nbytes: int, seconds: float) -> None:
-        """Use bytes of the budget, of which enough are left."""
-        self.remaining -= nbytes
+        Args:
+            where: the tensor or op.
+            nbytes: the growth of the constants.
+            seconds: the estimated gain of one run.
+            is_certain: whether enough bytes are known to be left, so that no gain is required.
+        """
+        is_accepted = is_certain or nbytes <= 0 or (seconds > 0 and nbytes <= self.remaining)
+        if is_accepted:
+            self.remaining -= nbytes
         if nbytes > NOTABLE:
-            self.growth.record(self.source, where, nbytes, seconds, is_accepted=True)
+            self.growth.requests.append(GrowthRequest(self.source, where, nbytes, seconds, is_accepted))
+        return is_accepted

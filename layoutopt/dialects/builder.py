@@ -363,10 +363,10 @@ class OpBuilder:
         for array in filter(None, (value, *self._inputs)):
             for axis, dim in enumerate(array.shape or ()):
                 sources.setdefault(dim, (array, axis, True))
-        for operand, array in zip(self._op.inputs, self._inputs, strict=True):
+        for operand, given in zip(self._op.inputs, self._inputs, strict=True):
             for position, element in enumerate((operand and operand.elements) or ()):
-                if array is not None and array.shape and array.dtype is DType.INT64:
-                    sources.setdefault(element, (array, position, False))
+                if given is not None and given.shape and given.dtype is DType.INT64:
+                    sources.setdefault(element, (given, position, False))
         found = [(dim, None) if isinstance(dim, int) else (-1, sources.get(dim)) for dim in shape]
         assert found.count((-1, None)) < 2, f"{shape} has several extents that no operand has"
         shapes: dict[Value, Value] = {}

@@ -104,20 +104,14 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, At
             if value is not None and value not in values:
                 values[value] = body.add_value(Value(f"x{len(draft.arguments)}", OpaqueType()))
                 body.inputs.append(values[value])
-                draft.arguments.append(value if value in graph else _as_graph_constant(graph, value))
+                # Constant nodes do not support all element types.
+                is_new = value not in graph
+                draft.arguments.append(graph.new_value(value.name, value.type, data=value.data) if is_new else value)
         for value in recorded.outputs:
             if value is not None:
                 values[value] = body.add_value(Value(f"t{len(values)}", OpaqueType()))
-        body.add_op(
-            Op(
-                recorded.op_type,
-                tuple(value and values[value] for value in recorded.inputs),
-                tuple(value and values[value] for value in recorded.outputs),
-                domain=recorded.domain,
-                version=recorded.version,
-                attributes=_referenced(op, recorded, draft.attributes),
-            )
-        )
+        sides = (tuple(value and values[value] for value in side) for side in (recorded.inputs, recorded.outputs))
+        body.add_op(recorded.copy(*sides, attributes=_referenced(op, recorded, draft.attributes)))
     body.outputs = [values[builder.outputs[index]] for index in sorted(builder.outputs)]
     draft.attributes.update(attributes)
     rule = rule_of(op)
@@ -129,11 +123,6 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, At
 def _is_call_attribute(graph: Graph, constant: Value) -> bool:
     """Whether a constant is a list of integers, which is an attribute of the call, so that calls with other shapes share it."""
     return graph.opsets.get("", 0) >= _VALUE_INTS_SINCE and constant.dtype is DType.INT64 and constant.rank == 1
-
-
-def _as_graph_constant(graph: Graph, constant: Value) -> Value:
-    """A constant of the graph with the elements of a recorded one: Constant nodes do not support all element types."""
-    return graph.new_value(constant.name, constant.type, data=constant.data)
 
 
 def _reference(graph: Graph, draft: _Draft, constant: Value, value: Value, number: int) -> Op:

@@ -287,9 +287,9 @@ def _verification_report(verdict: Verification | None, *, is_changed: bool) -> V
     return VerificationReport(
         status=verdict.status,
         reason=verdict.reason,
-        largest_error=worst and worst.error,
+        largest_error=None if worst is None else worst.error,
         rounding=verdict.spread,
-        tolerance=worst and worst.tolerance,
+        tolerance=None if worst is None else worst.tolerance,
         outputs_depend_on_inputs=verdict.depends_on_inputs if verdict.comparisons else None,
         block_by_definition=verdict.defined_block or None,
         sizes=[dict(each) for each in verdict.sizes],

@@ -193,9 +193,7 @@ class Graph:
         """The names of the ops and values of one cycle; empty if there is none."""
         if self._is_sortable():
             return []
-        component = next((part for part in nx.strongly_connected_components(self._digraph) if len(part) > 1), None)
-        if component is None:
-            return []
+        component = next(part for part in nx.strongly_connected_components(self._digraph) if len(part) > 1)
         edges = nx.find_cycle(self._digraph.subgraph(component))  # on the whole graph it takes quadratic time
         return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
 

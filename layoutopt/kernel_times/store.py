@@ -35,7 +35,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.kernels import LoweredGraph
 from layoutopt.kernel_times.timer import REFERENCE, TimedModel, time_kernels
-from layoutopt.runtime.processor import processor_fields, processor_name, reported_instruction_sets
+from layoutopt.runtime.processor import instruction_sets, processor_fields, processor_name
 
 _VERSION = 7
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -68,7 +68,7 @@ class Machine:
         names = (processor_name(), fields.get("cpu family"), fields.get("model"))
         return cls(
             " ".join(each for each in names if each),
-            " ".join(sorted(reported_instruction_sets().intersection(_INSTRUCTIONS.split()))),
+            " ".join(sorted(instruction_sets().intersection(_INSTRUCTIONS.split()))),
             " ".join(_text(path / "size").strip() for path in sorted(_CACHES.glob("index*"))),
             str(onnxruntime.__version__),
             threads,

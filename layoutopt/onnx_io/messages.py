@@ -293,7 +293,7 @@ def restore_map_types(proto: onnx.GraphProto, graph: ir.Graph) -> None:
 
 def has_map(type_: onnx.TypeProto) -> bool:
     """Whether a type is a map, or a sequence or optional of maps."""
-    return _innermost(type_).HasField("map_type")
+    return bool(_innermost(type_).HasField("map_type"))
 
 
 def _innermost(type_: onnx.TypeProto) -> onnx.TypeProto:

@@ -16,7 +16,7 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 from layoutopt.errors import ModelError
 from layoutopt.files import MARK
 from layoutopt.onnx_io.messages import MAP_TYPES, parse_message, refuse_losses, remove_map_types
-from layoutopt.onnx_io.repair import Repair, Repairs, attach, repair
+from layoutopt.onnx_io.repair import REPAIRS, Repair, Repairs, repair
 from layoutopt.onnx_io.schema import check_versions
 from layoutopt.onnx_io.tensors import DataFolder, check_tensors
 from layoutopt.runtime.errors import raise_if_out_of_memory
@@ -96,7 +96,7 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
     RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
     model.graph.meta[MAP_TYPES] = map_types
     folder.locate(model)
-    attach(model, repairs)
+    model.graph.meta[REPAIRS] = repairs
     model.metadata_props.pop(MARK, None)  # it is that of this file
     _sort(model)
     return model

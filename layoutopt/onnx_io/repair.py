@@ -20,7 +20,8 @@ from layoutopt.onnx_io.messages import contradict, graphs, keep_last, keep_messa
 from layoutopt.onnx_io.schema import MIN_IR_VERSION
 from layoutopt.runtime.session import load_failure
 
-_META = "layoutopt.repairs"  # in the meta of the main graph
+REPAIRS = "layoutopt.repairs"
+"""The key in the meta of a main graph, whose copies have the same meta: its `Repairs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +96,9 @@ def _keep_last(message: onnx.ModelProto) -> None:
         keep_last(graph.quantization_annotation, "tensor_name")
 
 
-def attach(model: ir.Model, repairs: Repairs) -> None:
-    """Record the repairs of a model with its graph, whose copies have the same ones."""
-    model.graph.meta[_META] = repairs
-
-
 def repairs_of(model: ir.Model) -> Repairs | None:
     """The repairs that are recorded with a model; None for a model that `read` and `from_message` did not create."""
-    found: Repairs | None = model.graph.meta.get(_META)
+    found: Repairs | None = model.graph.meta.get(REPAIRS)
     return found
 
 

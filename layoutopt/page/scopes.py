@@ -14,7 +14,7 @@ from layoutopt.report.builder import LocatedOp
 Scope: TypeAlias = tuple[str, ...]
 
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
-_MIN_PATH = 2  # names of a path
+_MIN_PATH, _MAX_PATH = 2, 24  # names of a path
 _MIN_SHARE = 0.2  # of the ops: with fewer, the names do not determine the structure
 
 
@@ -49,4 +49,4 @@ def op_scope(op: Op) -> Scope:
 
 
 def _parts(name: str, separator: str) -> Scope:
-    return tuple(part for part in name.split(separator) if part)
+    return tuple(part for part in name.split(separator) if part)[:_MAX_PATH]

@@ -19,7 +19,6 @@ _MIN_OPS = 3  # ops of a group
 _MAX_CHILDREN = 40  # children of a group, before parts are made
 _MAX_INTERFACE = 4  # inputs or outputs outside a group
 _LABEL_KINDS = 3  # op types in a label
-_MAX_DEPTH = 24  # module names of a path
 
 
 class Group(NamedTuple):
@@ -71,11 +70,11 @@ class _Grouping:
     def modules(self, nodes: Sequence[int], depth: int) -> list[Child]:
         """The children of a run of ops, with a group for each run of ops of one module below `depth`."""
         runs = [(name, list(run)) for name, run in groupby(nodes, lambda each: self._module(each, depth))]
-        if len(runs) == 1 and runs[0][0] and depth < _MAX_DEPTH:
+        if len(runs) == 1 and runs[0][0]:
             return self.modules(nodes, depth + 1)
         children: list[Child] = []
         for name, run in runs:
-            if name and len(run) >= _MIN_OPS and depth < _MAX_DEPTH:
+            if name and len(run) >= _MIN_OPS:
                 children.append(Group("module", self._module_label(run[0], depth), tuple(self.modules(run, depth + 1))))
             else:
                 children += self._with_bodies(run)

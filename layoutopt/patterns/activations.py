@@ -1,16 +1,16 @@
 """Fusion patterns of activations: GELU by the error function or by tanh, and SiLU."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import pi, sqrt
-from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Attribute, DType, Op, Value
+from layoutopt.ir.types import Array, DType, Op, Value
 from layoutopt.ops.base import OLDEST_OPSET
-from layoutopt.patterns.base import FusionPattern, Match, multiple, number, other_input, register_pattern, result_of
+from layoutopt.patterns.base import FusionPattern, Match, add_pattern, multiple, number, other_input, result_of
 
 # Gated activations: a tensor times a bounded function f of itself.
 #
@@ -25,24 +25,27 @@ _F = np.array([0.75, -0.5, 0.25, -0.125, 0.5])
 TOLERANCE = 1e-6  # relative, of results: exporters round constants to float32, which is 6e-8, once or twice
 
 
+@dataclass(frozen=True)
 class GatedActivation(FusionPattern):
-    """A product of x and a function of f(argument(x))."""
+    """A product of x and a function of f(argument(x)).
 
-    min_rank: ClassVar[int] = 0
-    """The smallest rank that the kernel of the fused op accepts."""
+    Attributes:
+        name: the name in notes.
+        fused_op: the kind of the fused op.
+        root_ops: the op type of f.
+        argument: the argument of f, given x and the argument where x is 1.
+        product: the result, given x and f.
+        has_alpha: whether the fused op has that argument as an attribute `alpha`.
+        min_rank: the smallest rank that the kernel of the fused op accepts.
+    """
 
-    def argument(self, x: Array, slope: float) -> Array:
-        """The argument of f, which is `slope` where x is 1."""
-        raise NotImplementedError
-
-    def product(self, x: Array, f: Array) -> Array:
-        """The result."""
-        return 0.5 * x * (1.0 + f)
-
-    def attributes(self, slope: float) -> Mapping[str, Attribute]:
-        """The attributes of the fused op."""
-        del slope
-        return {}
+    name: str
+    fused_op: str
+    root_ops: tuple[str, ...]
+    argument: Callable[[Array, float], Array]
+    product: Callable[[Array, Array], Array] = lambda x, f: 0.5 * x * (1.0 + f)
+    has_alpha: bool = False
+    min_rank: int = 0
 
     @override
     def match(self, graph: Graph, op: Op) -> Match | None:
@@ -73,7 +76,7 @@ class GatedActivation(FusionPattern):
         slope = float(argument.flat[0])
         if not _is_near(argument, self.argument(_X, slope)) or not _is_near(product, self.product(_X, _F)):
             return None
-        return Match(result, list(dict.fromkeys(inner)), (x,), self.attributes(slope))
+        return Match(result, list(dict.fromkeys(inner)), (x,), {"alpha": slope} if self.has_alpha else {})
 
 
 def _computed(
@@ -102,65 +105,31 @@ def _is_near(found: Array, expected: Array) -> bool:
     return np.allclose(found, expected, rtol=TOLERANCE, atol=0.0)
 
 
-@register_pattern
-class Gelu(GatedActivation):
-    """Gelu by the error function.
+# before: x * (0.5 * (1 + Erf(x / sqrt(2))))                                            in any order of the factors
+# after:  Gelu(x)                               Hendrycks and Gimpel, Gaussian Error Linear Units, arXiv:1606.08415
+add_pattern(GatedActivation("gelu", "com.microsoft::Gelu", ("Erf",), lambda x, slope: x / sqrt(2.0)))
 
-    before: x * (0.5 * (1 + Erf(x / sqrt(2))))                                    in any order of the factors
-    after:  Gelu(x)
+# before: 0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
+# after:  FastGelu(x)
+add_pattern(
+    GatedActivation(
+        "fast-gelu",
+        "com.microsoft::FastGelu",
+        ("Tanh",),
+        lambda x, slope: sqrt(2.0 / pi) * (x + 0.044715 * x**3),
+        min_rank=1,
+    )
+)
 
-    The definition: Hendrycks and Gimpel, Gaussian Error Linear Units, arXiv:1606.08415.
-    """
-
-    name = "gelu"
-    fused_op = "com.microsoft::Gelu"
-    root_ops: ClassVar[tuple[str, ...]] = ("Erf",)
-
-    @override
-    def argument(self, x: Array, slope: float) -> Array:
-        return x / sqrt(2.0)
-
-
-@register_pattern
-class FastGelu(GatedActivation):
-    """Gelu by tanh of a polynomial.
-
-    before: 0.5 * x * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
-    after:  FastGelu(x)
-    """
-
-    name = "fast-gelu"
-    fused_op = "com.microsoft::FastGelu"
-    root_ops: ClassVar[tuple[str, ...]] = ("Tanh",)
-    min_rank = 1
-
-    @override
-    def argument(self, x: Array, slope: float) -> Array:
-        return sqrt(2.0 / pi) * (x + 0.044715 * x**3)
-
-
-@register_pattern
-class QuickGelu(GatedActivation):
-    """A gated sigmoid with any alpha.
-
-    before: x * Sigmoid(alpha * x)
-    after:  QuickGelu(x, alpha)
-
-    The definition: Ramachandran, Zoph and Le, Searching for Activation Functions, arXiv:1710.05941.
-    """
-
-    name = "quick-gelu"
-    fused_op = "com.microsoft::QuickGelu"
-    root_ops: ClassVar[tuple[str, ...]] = ("Sigmoid",)
-
-    @override
-    def argument(self, x: Array, slope: float) -> Array:
-        return slope * x
-
-    @override
-    def product(self, x: Array, f: Array) -> Array:
-        return x * f
-
-    @override
-    def attributes(self, slope: float) -> Mapping[str, Attribute]:
-        return {"alpha": slope}
+# before: x * Sigmoid(alpha * x)                Ramachandran, Zoph and Le, Searching for Activation Functions, arXiv:1710.05941
+# after:  QuickGelu(x, alpha)
+add_pattern(
+    GatedActivation(
+        "quick-gelu",
+        "com.microsoft::QuickGelu",
+        ("Sigmoid",),
+        lambda x, slope: slope * x,
+        lambda x, f: x * f,
+        has_alpha=True,
+    )
+)

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-import numpy as np
-
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Attribute, DType, Op, Signature, Slot, Value
 from layoutopt.ops.base import rule_of
 from layoutopt.ops.signatures import X, Y
 from layoutopt.ops.view import View
@@ -130,8 +128,9 @@ class Attention(FusionPattern):
             return None
         product, chain, addend = scores
         ops, replaces_nan = weighted_values
-        is_supported, mask, has_finite_rows = _mask(addend, shape)
-        if not is_supported or (replaces_nan and not has_finite_rows):
+        is_supported, mask = _mask(addend, shape)
+        # Without a mask, a row of the attention weights is NaN only if an activation is not finite.
+        if not is_supported or (replaces_nan and mask is not None):
             return None
         operands = (product.x, product.inputs[1], ops[-1].inputs[1])
         q, k, v = (value.shape or () if value is not None else () for value in operands)
@@ -194,27 +193,12 @@ def _nan_replacement(graph: Graph, weights: Value) -> tuple[Op, ...]:
     return (test, choice) if condition is test.y and number(zero) == 0.0 and otherwise is weights else ()
 
 
-def _mask(value: Value | None, shape: Shape) -> tuple[bool, Value | None, bool]:
-    """The mask in the shape that the fused op requires, (B or 1, H or 1, S, L), for scores of a shape.
-
-    Without a mask, a row of the attention weights is NaN only if an activation is not finite, so the replacement has no effect.
+def _mask(value: Value | None, shape: Shape) -> tuple[bool, Value | None]:
+    """The mask of the fused op, (B or 1, H or 1, S, L), for scores of a shape.
 
     Returns:
-        Whether it can be broadcast to that shape, the tensor (None where it is zero), and whether no row is minus infinity
-        everywhere, which would make the attention weights NaN.
+        Whether the tensor that is added to the scores has that shape, or is zero; and the tensor, None where it is zero.
     """
-    if value is None:
-        return True, None, True
-    if value.data is None:
-        is_full = value.rank == len(shape) == 4 and value.dims[2:] == shape[2:]
-        return is_full, value, False
-    array = value.data.numpy()
-    if not array.any():
-        return True, None, True
-    rows, columns = shape[-2:]
-    if array.ndim > len(shape) or not isinstance(rows, int) or not isinstance(columns, int):
-        return False, None, False
-    array = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    full: Array = np.ascontiguousarray(np.broadcast_to(array, (*array.shape[:2], rows, columns)))
-    tensor = Value(f"{value.name}__mask", TensorType(DType.FLOAT32, full.shape), data=ArrayData(full))
-    return True, tensor, bool((full < np.inf).all() and np.isfinite(full).any(axis=-1).all())
+    if value is None or (value.data is not None and not value.data.numpy().any()):
+        return True, None
+    return value.rank == len(shape) == 4 and value.dims[2:] == shape[2:], value

@@ -49,9 +49,9 @@ class FusionPattern(ABC):
         needs_kernel: whether the fused op belongs to a runtime although its domain is ai.onnx.
     """
 
-    name: ClassVar[str]
-    fused_op: ClassVar[str]
-    root_ops: ClassVar[tuple[str, ...]]
+    name: str
+    fused_op: str
+    root_ops: tuple[str, ...]
     needs_kernel: ClassVar[bool] = False
 
     @abstractmethod
@@ -66,12 +66,15 @@ _PATTERNS: dict[str, list[FusionPattern]] = {}
 
 def register_pattern(kind: type[FusionPattern]) -> type[FusionPattern]:
     """Class decorator: register a fusion pattern. Patterns of one root op are matched in the order of registration."""
-    instance = kind()
-    for root_op in instance.root_ops:
-        found = _PATTERNS.setdefault(root_op, [])
-        if all(type(each) is not kind for each in found):
-            found.append(instance)
+    if all(type(each) is not kind for found in _PATTERNS.values() for each in found):
+        add_pattern(kind())
     return kind
+
+
+def add_pattern(pattern: FusionPattern) -> None:
+    """Register a fusion pattern."""
+    for root_op in pattern.root_ops:
+        _PATTERNS.setdefault(root_op, []).append(pattern)
 
 
 EXTENSIONS = EntryPoints("layoutopt.patterns", registered_by(register_pattern, FusionPattern))
@@ -81,12 +84,6 @@ EXTENSIONS = EntryPoints("layoutopt.patterns", registered_by(register_pattern, F
 def patterns_at(op: Op) -> Sequence[FusionPattern]:
     """The fusion patterns to match at an op."""
     return EXTENSIONS.loaded_into(_PATTERNS).get(op.kind, ())
-
-
-def fusion_patterns() -> list[FusionPattern]:
-    """All fusion patterns, sorted by name."""
-    known = {id(each): each for found in EXTENSIONS.loaded_into(_PATTERNS).values() for each in found}
-    return sorted(known.values(), key=lambda each: each.name)
 
 
 # --- expressions ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Fusion patterns of normalisations: root mean square, and by groups of channels."""
 
-from typing import ClassVar, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class RmsNormalization(FusionPattern):
 
     name = "rms-norm"
     fused_op = "SimplifiedLayerNormalization"
-    root_ops: ClassVar[tuple[str, ...]] = ("Mul",)
+    root_ops = ("Mul",)
     needs_kernel = True
 
     def match(self, graph: Graph, op: Op) -> Match | None:
@@ -77,7 +77,7 @@ class GroupNormalization(FusionPattern):
         if scale is None or bias is None or before is None or not _is_reshape(before) or not _is_reshape(after):
             return None
         x, result = before.x, after.y
-        if not _is_grouped(x, op.x) or not _is_restored(graph, after, x):
+        if not _is_grouped(x, op.x) or result.shape != x.shape:
             return None
         inner = [op, after]
         factor, shift = (np.repeat(numbers, _channels(x) // numbers.size) for numbers in (scale, bias))
@@ -109,15 +109,6 @@ def _is_grouped(x: Value, grouped: Value) -> bool:
         return False
     channels, groups = _channels(x), grouped.shape[1]
     return isinstance(groups, int) and groups > 0 and channels > 0 and channels % groups == 0
-
-
-def _is_restored(graph: Graph, reshape: Op, x: Value) -> bool:
-    """Whether the result of a Reshape has the shape of x: by its type, or because the target is that shape."""
-    if reshape.y.shape is not None and reshape.y.shape == x.shape:
-        return True
-    target = reshape.inputs[1] if len(reshape.inputs) > 1 else None
-    source = graph.producer(target)
-    return source is not None and source.kind == "Shape" and source.inputs[0] is x and not source.attributes
 
 
 def _affines(graph: Graph, value: Value) -> tuple[list[tuple[Op, Affine]], Op | None]:

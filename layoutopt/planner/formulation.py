@@ -9,7 +9,7 @@ from layoutopt.ir.types import Op, Padding, Signature, Storage, TensorType, Valu
 from layoutopt.ops import OperandFormats, canonical_storage, estimated_volume, is_dequantizer, rule_of
 from layoutopt.ops.region_ops import boundary
 from layoutopt.ops.view import View
-from layoutopt.planner.problem import NO_DEADLINE, Deadline, Option, Problem, Tensor
+from layoutopt.planner.problem import Option, Problem, Tensor
 from layoutopt.planner.propagation import Candidates, Key, RegionTree, storage_key
 
 _CHANGE_RANK = 10**6  # the rank of a change is at least this, and less than twice this
@@ -24,16 +24,8 @@ class Formulation:
         cost_model: CostModel,
         pins: Mapping[Value, Format],
         free_constants: bool,
-        deadline: Deadline = NO_DEADLINE,
-        *,
-        breaks_ties: bool = False,
     ) -> None:
-        """Price the candidates, and rank them if plans of one price are distinguished.
-
-        Raises:
-            OutOfTimeError: the deadline is over before all candidates are priced.
-        """
-        self.deadline = deadline
+        """Price the candidates."""
         self.tree, self.groups, self.signatures = candidates.tree, candidates.groups, candidates.signatures
         self.cost_model = cost_model
         self.pins = pins
@@ -45,8 +37,8 @@ class Formulation:
         self.depths = _depths(self.tree)
         for value in self.tree.values:
             self._collect(value)
-        ranks = self._rank if breaks_ties else None
-        self.problem = Problem([self._options(op) for op in self.tree.ops], self.tensors, ranks, not pins)
+        options = [[self._option(op, signature) for signature in self.signatures[op]] for op in self.tree.ops]
+        self.problem = Problem(options, self.tensors, self._rank, not pins)
         self.baseline_choice = self._baseline_choice()
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
@@ -59,7 +51,6 @@ class Formulation:
 
     def _collect(self, value: Value) -> None:
         """Add the tensor of a value, with the states in which it can be produced and read."""
-        self.deadline.check("formulation")
         readers = self.tree.readers.get(value, ())
         if value.rank is None or (value.is_constant and self.free_constants and not self.tree.is_output(value)):
             return
@@ -115,10 +106,6 @@ class Formulation:
                     nbytes.append(sizes[has] + sizes[state])
                 casts[has, state] = numbers[has, key]
         return casts, prices, nbytes
-
-    def _options(self, op: Op) -> list[Option]:
-        self.deadline.check("formulation")
-        return [self._option(op, signature) for signature in self.signatures[op]]
 
     def _option(self, op: Op, signature: Signature) -> Option:
         def pairs(

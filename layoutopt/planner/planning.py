@@ -7,6 +7,7 @@ case of several targets in which the regret is zero.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from typing import Literal
 
 from layoutopt.cost import CostModel, targets_of
 from layoutopt.errors import PinError
@@ -19,8 +20,6 @@ from layoutopt.planner.problem import (
     TOLERANCE,
     Choice,
     Deadline,
-    OutOfTimeError,
-    PlanningStage,
     Solution,
 )
 from layoutopt.planner.program import GuardLimit, cheapest_within
@@ -32,7 +31,7 @@ from layoutopt.planner.propagation import (
     enforce_pins,
     propose,
 )
-from layoutopt.planner.regret import least_regret
+from layoutopt.planner.regret import least_regret, worst_ratio
 
 # --- The request to the planner: a graph, the target or targets, and the constraints on the plan ---
 
@@ -109,8 +108,8 @@ class Plan:
         gap: the largest possible distance of `seconds` to the best plan, as a fraction; 0 if the plan is proven optimal.
         optimal: whether the solver finished.
         notes: per op, the reasons why proposed formats are illegal.
-        stopped: the stage that the time limit ended, or None. Before the stage `solver`, ops keep the model's formats, apart
-            from pinned values, and the lower bound is 0 unless the formulation at the guard points was ended.
+        stopped: the stage that the time limit ended, or None. In the stage `candidates`, ops keep the model's formats, apart
+            from pinned values, and the lower bound is 0.
         cut: the number of formats and signatures beyond the limits of candidates, for which the bound does not hold.
         is_limited_by_guards: whether a faster plan was rejected because it is slower than the original graph at other sizes.
         outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
@@ -126,7 +125,7 @@ class Plan:
     optimal: bool
     notes: Mapping[Op, list[str]] = field(default_factory=dict)
     outcomes: tuple[TargetOutcome, ...] = ()
-    stopped: PlanningStage | None = None
+    stopped: Literal["candidates", "solver"] | None = None
     is_limited_by_guards: bool = False
     cut: int = 0
 
@@ -182,28 +181,20 @@ def make_plan(request: PlanRequest) -> Plan:
 def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
     """Choose a signature for every op, in bodies too; returns the plan with the planning problem.
 
-    If the deadline ends the formulation, it is made again without a deadline and without the formats of kernels, in time linear
-    in the size of the graph.
-
     Raises:
         PinError: no plan meets a pin.
     """
     check_pins(request.pins)
-    stopped: PlanningStage | None = None
-    try:
-        planning = _Planning(request, request.deadline, propagates=True)
-    except OutOfTimeError as error:
-        planning, stopped = _Planning(request, NO_DEADLINE, propagates=False), error.stage
-    minimax, best_solutions = least_regret(
-        planning.problems, planning.baseline, NO_DEADLINE if stopped else request.deadline
-    )
-    if stopped:  # the bound holds only for the few candidates that were collected
+    planning = _Planning(request)
+    minimax, best_solutions = least_regret(planning.problems, planning.baseline, request.deadline)
+    stopped: Literal["candidates", "solver"] | None = None
+    if not planning.candidates.is_complete:  # the bound holds only for the candidates that were collected
+        stopped = "candidates"
         minimax = replace(minimax, lower_bound=0.0, optimal=False)
         best_solutions = tuple(replace(each, lower_bound=0.0, optimal=False) for each in best_solutions)
     elif request.deadline.has_passed and not minimax.optimal:
         stopped = "solver"
-    checked, limits, stopped_at_guards = planning.within_guards(minimax)
-    is_replaced = bool(limits or stopped_at_guards)
+    checked, limits = planning.within_guards(minimax)
     choice = planning.finalized(checked.choice, best_solutions)
     if not all(isfinite(problem.price(choice)) for problem in planning.problems):
         raise _unsatisfiable(request)
@@ -215,11 +206,11 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         baseline=_mean(each.baseline for each in outcomes),
         lower_bound=checked.lower_bound if is_single else _mean(each.lower_bound for each in best_solutions),
         gap=checked.gap if is_single else minimax.gap,
-        optimal=checked.optimal if is_single else minimax.optimal and not is_replaced,
+        optimal=checked.optimal if is_single else minimax.optimal and not limits,
         notes=planning.candidates.notes,
         outcomes=() if is_single else outcomes,
-        stopped=stopped_at_guards or stopped,
-        is_limited_by_guards=is_replaced,
+        stopped=stopped,
+        is_limited_by_guards=bool(limits),
         cut=planning.candidates.cut,
     )
     return FormulatedPlan(plan, planning.mean, choice, limits)
@@ -230,91 +221,63 @@ class _Planning:
 
     Args:
         request: the request.
-        deadline: the end of the time for candidates and prices.
-        propagates: whether the formats of kernels are collected and propagated through the graph.
 
     Attributes:
         candidates: the signatures to choose from.
         mean: the problem at the mean prices of all targets.
         problems: the problem at the prices of each target.
         baseline: the choice of the original graph: every op in canonical formats, apart from pins.
-
-    Raises:
-        OutOfTimeError: the deadline is over before the problems are formulated.
     """
 
-    def __init__(self, request: PlanRequest, deadline: Deadline, propagates: bool) -> None:
-        self.request = request
-        memo = request.memo if propagates else None
-        self.candidates = (memo and memo.found) or _collected(request, deadline, propagates)
+    def __init__(self, request: PlanRequest) -> None:
+        self.request, memo = request, request.memo
+        self.candidates = (memo and memo.found) or _collected(request)
         if memo is not None and not self.candidates.cut:
             memo.found = self.candidates
-        self.mean = self._formulation(request.cost_model, self.candidates, deadline, breaks_ties=True)
+        self.mean = self._formulation(request.cost_model, self.candidates)
         self.problems = [self.mean.problem]
         if len(request.targets) > 1:
-            several = (self._formulation(each, self.candidates, deadline, breaks_ties=True) for each in request.targets)
-            self.problems = [each.problem for each in several]
+            self.problems = [self._formulation(each, self.candidates).problem for each in request.targets]
         self.baseline: Choice = tuple(self.mean.baseline_choice)
 
-    def _formulation(
-        self, model: CostModel, candidates: Candidates, deadline: Deadline, *, breaks_ties: bool = False
-    ) -> Formulation:
-        pins, free_constants = self.request.pins, self.request.free_constants
-        return Formulation(candidates, model, pins, free_constants, deadline, breaks_ties=breaks_ties)
+    def _formulation(self, model: CostModel, candidates: Candidates) -> Formulation:
+        return Formulation(candidates, model, self.request.pins, self.request.free_constants)
 
-    def within_guards(self, minimax: Solution) -> tuple[Solution, tuple[GuardLimit, ...], PlanningStage | None]:
+    def within_guards(self, minimax: Solution) -> tuple[Solution, tuple[GuardLimit, ...]]:
         """The minimax choice if it is not slower than the baseline at any guard point; otherwise the best such choice.
-
-        Whether it is slower is decided whatever the deadline, since that takes the prices of two choices only; after the
-        deadline the baseline is returned.
 
         Returns:
             The solution at the mean prices of all targets; if it replaces the minimax choice, the limits of guards that it
-            meets, or the stage that the deadline ended before other choices were searched.
+            meets.
         """
         problem, baseline, guards = self.mean.problem, self.baseline, self.request.target_guards
         solution, ceiling = minimax, problem.price(baseline)
         if len(self.problems) > 1:
             solution = replace(minimax, price=problem.price(minimax.choice), lower_bound=0.0)
         if solution.choice == baseline or not isfinite(ceiling):
-            return solution, (), None
+            return solution, ()
         if not any(self._is_slower(guard, solution.choice) for guard in guards):
-            return solution, (), None
-        deadline = self.request.deadline
-        try:
-            problems = [self._formulation(guard, self.candidates, deadline).problem for guard in guards]
-        except OutOfTimeError as error:
-            unchanged = Solution(baseline, ceiling, solution.lower_bound, False).with_optimality()
-            return unchanged, (), error.stage
+            return solution, ()
+        problems = [self._formulation(guard, self.candidates).problem for guard in guards]
         limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
-        choice, bound = cheapest_within(problem, limits, baseline, ceiling, deadline.remaining)
+        choice, bound = cheapest_within(problem, limits, baseline, ceiling, self.request.deadline.remaining)
         price = problem.price(choice)
         if price > ceiling or not all(limit.allows(choice) for limit in limits):
             choice, price = baseline, ceiling
-        return Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality(), limits, None
+        return Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality(), limits
 
     def _is_slower(self, guard: CostModel, choice: Choice) -> bool:
         """Whether a choice is slower than the baseline at a guard point, by a problem of these two, which has few prices."""
         options = self.candidates.signatures.items()
         pairs = {op: [each[a], each[b]] for (op, each), a, b in zip(options, self.baseline, choice, strict=True)}
-        problem = self._formulation(guard, replace(self.candidates, signatures=pairs), NO_DEADLINE).problem
+        problem = self._formulation(guard, replace(self.candidates, signatures=pairs)).problem
         first, second = (0,) * len(choice), (1,) * len(choice)
         return not GuardLimit(problem, problem.price(first)).allows(second)
 
     def finalized(self, choice: Choice, best_solutions: Sequence[Solution]) -> Choice:
         """The choice; the baseline if that is as fast, and nothing is pinned."""
-        worst, worst_before = (
-            self._worst_ratio(choice, best_solutions),
-            self._worst_ratio(self.baseline, best_solutions),
-        )
-        if self.request.pins or worst < worst_before * (1 - TOLERANCE):
-            return choice
-        return self.baseline
-
-    def _worst_ratio(self, choice: Choice, best_solutions: Sequence[Solution]) -> float:
-        """The largest ratio of the time of a choice on a target to that of the best plan for this target alone."""
-        pairs = zip(self.problems, best_solutions, strict=True)
-        return max(problem.price(choice) / (best.price or 1.0) for problem, best in pairs)
+        worst, before = (worst_ratio(self.problems, best_solutions, each) for each in (choice, self.baseline))
+        return choice if self.request.pins or worst < before * (1 - TOLERANCE) else self.baseline
 
     def outcomes(self, choice: Choice, best_solutions: Sequence[Solution]) -> tuple[TargetOutcome, ...]:
         """The times of the choice, of the baseline and of the best choice for this target alone, on every target."""
@@ -335,12 +298,10 @@ class _Planning:
         return {op: signatures[index] for (op, signatures), index in options}
 
 
-def _collected(request: PlanRequest, deadline: Deadline, propagates: bool) -> Candidates:
+def _collected(request: PlanRequest) -> Candidates:
     """The candidates of a graph, of which all meet the pins."""
     tree = RegionTree(request.graph)
-    candidates = propose(
-        tree, request.cost_model, request.pins, request.keeps_qdq_groups, deadline, propagates=propagates
-    )
+    candidates = propose(tree, request.cost_model, request.pins, request.keeps_qdq_groups, request.deadline)
     enforce_pins(candidates, request.pins)
     return candidates
 

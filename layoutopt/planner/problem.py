@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import networkx as nx
 
@@ -299,10 +299,12 @@ class Parts:
                     self._required.setdefault(tensor, []).append(state)
 
     def part(self, ops: Sequence[int], tensors: Sequence[int]) -> Problem:
-        """The problem of some ops and tensors, by their numbers, without ranks."""
+        """The problem of some ops and tensors, by their numbers."""
         number = {tensor: position for position, tensor in enumerate(tensors)}
         options = [[option.renumbered(number) for option in self.problem.ops[op]] for op in ops]
-        return Problem(options, [self._tensor(each) for each in tensors])
+        ranks = self.problem.ranks
+        renumbered = ranks and (lambda op, option: ranks(ops[op], option))
+        return Problem(options, [self._tensor(each) for each in tensors], renumbered)
 
     def _tensor(self, number: int) -> Tensor:
         """A tensor with the states that ops without a choice produce and require."""
@@ -314,23 +316,7 @@ class Parts:
 
 # --- deadline ---
 #
-# The time limit of planning, which all its stages share: candidates, formulation, solver and regret.
-
-
-PlanningStage: TypeAlias = Literal["candidates", "formulation", "solver"]
-"""A stage of planning, by the name that reports use."""
-
-
-class OutOfTimeError(Exception):
-    """The time limit was reached in a stage that has no plan to return.
-
-    Args:
-        stage: the stage.
-    """
-
-    def __init__(self, stage: PlanningStage) -> None:
-        super().__init__(stage)
-        self.stage: PlanningStage = stage
+# The time limit of planning, which ends the propagation of formats and the solver.
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,15 +339,6 @@ class Deadline:
     def has_passed(self) -> bool:
         """Whether no time is left."""
         return self.remaining == 0.0
-
-    def check(self, stage: PlanningStage) -> None:
-        """Stop a stage that has no plan to return.
-
-        Raises:
-            OutOfTimeError: no time is left.
-        """
-        if self.has_passed:
-            raise OutOfTimeError(stage)
 
 
 NO_DEADLINE = Deadline()

@@ -26,9 +26,6 @@ import numpy as np
 
 from layoutopt.planner.problem import TOLERANCE, Cast, Choice, Problem, Tensor, search_limit
 
-LINEAR: dict[str, Any] = {"presolve": "off"}
-"""Settings for linear programs: the dual simplex method is faster than what presolving saves here."""
-
 
 def highs(**settings: Any) -> Any:
     """A solver of one thread whose result does not depend on the machine."""
@@ -169,13 +166,15 @@ class Program:
 
     def run(self, integral: bool, start: Sequence[int], time_limit: float | None) -> Run:
         """Solve the linear program, or the integer program with a start."""
-        settings = {} if time_limit is None else {"time_limit": time_limit}
-        solver = highs(mip_rel_gap=0.0, mip_abs_gap=0.0, **settings, **({} if integral else LINEAR))
+        settings: dict[str, Any] = {} if time_limit is None else {"time_limit": time_limit}
+        if not integral:  # the dual simplex method is faster than what presolving saves here
+            settings["presolve"] = "off"
+        solver = highs(mip_rel_gap=0.0, mip_abs_gap=0.0, **settings)
         solver.passModel(self.model(integral))
         if integral:
             self.set_start(solver, start)
         solver.run()
-        multipliers = self.valid(() if integral else np.asarray(solver.getSolution().row_dual))
+        multipliers = self._valid(() if integral else np.asarray(solver.getSolution().row_dual))
         bound = solver.getInfo().mip_dual_bound if integral else self.bound(multipliers)
         return Run(self.found(solver) or tuple(start), bound * self.limit, multipliers)
 
@@ -189,17 +188,12 @@ class Program:
         ends = [*self.first[1:], self.binaries]
         return tuple(int(np.argmax(values[a:b])) for a, b in zip(self.first, ends, strict=True))
 
-    def bound(self, multipliers: Any, upper: Any = None) -> float:
-        """The bound that multipliers of the rows prove, by the inequality in the docstring of the module.
-
-        Args:
-            multipliers: a multiplier of every row.
-            upper: the upper bounds of the columns, 0 or 1; those of the program by default.
-        """
-        reduced = np.minimum(self.reduced_costs(multipliers), 0.0) * (self.upper if upper is None else upper)
+    def bound(self, multipliers: Any) -> float:
+        """The bound that multipliers of the rows prove, by the inequality in the docstring of the module."""
+        reduced = np.minimum(self.reduced_costs(multipliers), 0.0) * self.upper
         return float((multipliers * np.asarray(self.rows.lower)).sum() + reduced.sum())
 
-    def valid(self, multipliers: Any) -> Any:
+    def _valid(self, multipliers: Any) -> Any:
         """Multipliers without those that push against a missing bound of a row; zeros if the solver returned none."""
         upper = np.asarray(self.rows.upper)
         if len(multipliers) != len(upper) or not np.isfinite(multipliers).all():

@@ -118,6 +118,7 @@ class Candidates:
         formats: the formats of every value by their key for its shape: formats with one key store the same bytes.
         notes: per op, the reasons why proposed signatures are illegal.
         cut: the number of formats and signatures beyond the limits.
+        is_complete: whether all formats were propagated before the deadline.
     """
 
     tree: RegionTree
@@ -126,6 +127,7 @@ class Candidates:
     formats: dict[Value, dict[Key, Format]] = field(default_factory=dict)
     notes: dict[Op, list[str]] = field(default_factory=dict)
     cut: int = 0
+    is_complete: bool = True
 
 
 @dataclass(slots=True)
@@ -171,7 +173,6 @@ MAX_FORMATS = 16  # per value; the problem grows with their square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have independent formats
 
 _IN_KEPT_GROUP = "it is part of a QDQ group, which stays as it is"
-_OUT_OF_TIME = "the time limit ended planning"
 _AT_OUTPUT = "its floating-point side is an output, so that the integers are converted instead"
 
 
@@ -181,8 +182,6 @@ def propose(
     pins: Mapping[Value, Format],
     keeps_qdq_groups: bool = False,
     deadline: Deadline = NO_DEADLINE,
-    *,
-    propagates: bool = True,
 ) -> Candidates:
     """Collect the candidates of a graph and its bodies.
 
@@ -191,19 +190,12 @@ def propose(
         cost_model: the target.
         pins: formats that the caller requires, which are candidates too.
         keeps_qdq_groups: whether QDQ groups stay as they are.
-        deadline: the end of the time for planning.
-        propagates: whether formats of kernels are collected; otherwise only those of the kernels that write pinned values are.
-
-    Raises:
-        OutOfTimeError: the deadline is over before all candidates are collected.
+        deadline: the end of the time for planning, after which only canonical and pinned formats are propagated.
     """
     groups = planned_qdq_groups(tree.runs, cost_model, keeps_them=keeps_qdq_groups)
     fixed = dict.fromkeys(ops_at_outputs(tree, pins), _AT_OUTPUT)
     if keeps_qdq_groups:
         fixed |= dict.fromkeys(quantized_ops(tree.runs), _IN_KEPT_GROUP)
-    if not propagates:
-        others = (op for op in tree.ops if not isinstance(rule_of(op), View))
-        fixed |= {op: _OUT_OF_TIME for op in others if not any(value in pins for value in op.outputs)}
     return _FormatPropagation(Candidates(tree, groups), cost_model, fixed, deadline).run(pins)
 
 
@@ -249,15 +241,15 @@ class _FormatPropagation:
                 self._add_format(value, Format.canonical(value.rank))
         for value, format in pins.items():
             self._add_format(value, format)
+        required = len(self.queue)  # the canonical and pinned formats
         for op in self.tree.ops:
-            self.deadline.check("candidates")
             self._add_initial(op)
-        while self.queue:
-            self.deadline.check("candidates")
+        while self.queue and (required > 0 or not self.deadline.has_passed):
             self._propagate(*self.queue.popleft())
+            required -= 1
+        self.result.is_complete = not self.queue
         self.result.cut = len(self.cut)
         for op in self.tree.ops:
-            self.deadline.check("candidates")
             self.result.signatures[op] = self._with_padding(op)
         return self.result
 

@@ -8,6 +8,7 @@ extra price over the best choice. An integer program finds the choice with
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 
 import highspy
@@ -30,26 +31,29 @@ def least_regret(
         start: a feasible choice, which is returned if no other is better.
         deadline: after it the best choice so far is returned, with its gap.
     """
-    best_solutions = tuple(solve(problem, start, deadline.remaining) for problem in problems)
+    best_solutions = tuple(solve(problem, start, deadline) for problem in problems)
     if len(best_solutions) == 1:
         return best_solutions[0], best_solutions
     scales = [each.price or 1.0 for each in best_solutions]
-
-    def worst_ratio(choice: Choice) -> float:
-        return max(problem.price(choice) / scale for problem, scale in zip(problems, scales, strict=True))
-
-    best = min((tuple(start), *(each.choice for each in best_solutions)), key=worst_ratio)
-    worst = worst_ratio(best)
+    ratio = partial(worst_ratio, problems, best_solutions)
+    best = min((tuple(start), *(each.choice for each in best_solutions)), key=ratio)
+    worst = ratio(best)
     if not isfinite(worst):
         return replace(best_solutions[0], lower_bound=0.0, optimal=False), best_solutions
     bound = max(each.lower_bound / scale for each, scale in zip(best_solutions, scales, strict=True))
     if worst > bound * (1 + TOLERANCE):
         found, proven = _search(problems, scales, best, worst, bound, deadline)
-        best, bound = min(best, found, key=worst_ratio), max(bound, proven)
-        worst = worst_ratio(best)
+        best, bound = min(best, found, key=ratio), max(bound, proven)
+        worst = ratio(best)
     agreement = Solution(best, worst, bound, False).with_optimality()
     is_proven = agreement.optimal and all(each.optimal for each in best_solutions)
     return replace(agreement, optimal=is_proven), best_solutions
+
+
+def worst_ratio(problems: Sequence[Problem], best_solutions: Sequence[Solution], choice: Choice) -> float:
+    """The largest ratio of the price of a choice in a problem to the best price in that problem."""
+    pairs = zip(problems, best_solutions, strict=True)
+    return max(problem.price(choice) / (best.price or 1.0) for problem, best in pairs)
 
 
 def _search(

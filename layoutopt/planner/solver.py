@@ -11,7 +11,16 @@ from typing import Any, TypeAlias
 import highspy
 import numpy as np
 
-from layoutopt.planner.problem import TIE_TOLERANCE, Choice, Deadline, Parts, Problem, Ranks, Solution, search_limit
+from layoutopt.planner.problem import (
+    NO_DEADLINE,
+    TIE_TOLERANCE,
+    Choice,
+    Deadline,
+    Parts,
+    Problem,
+    Solution,
+    search_limit,
+)
 from layoutopt.planner.program import Program, Run, highs, limit_columns
 
 PRICE_RANGE = (
@@ -23,17 +32,16 @@ Relaxed: TypeAlias = tuple[Program, Run]
 
 
 def solve(
-    problem: Problem, start: Sequence[int], time_limit: float | None = None, ops: Set[int] | None = None
+    problem: Problem, start: Sequence[int], deadline: Deadline = NO_DEADLINE, ops: Set[int] | None = None
 ) -> Solution:
     """The cheapest choice; among several, the one that moves the fewest bytes, if options have ranks.
 
     Args:
         problem: the planning problem.
         start: a feasible choice, which is returned if no better one is found in time.
-        time_limit: seconds; None for no limit. After it the best choice so far is returned, with the bound proven by then.
+        deadline: after it the best choice so far is returned, with the bound proven by then.
         ops: of subproblems without any of these ops, the start is known to be the cheapest choice; None to solve all.
     """
-    deadline = Deadline(time_limit)
     solved = [
         (numbers, subproblem, _cheapest(subproblem, [start[op] for op in numbers], deadline))
         for numbers, subproblem in _subproblems(problem, ops)
@@ -43,7 +51,8 @@ def solve(
     if problem.prefers_start and problem.price(start) * (1 - TIE_TOLERANCE) <= problem.price(choice):
         choice = list(start)
     elif problem.ranks is not None:  # after all subproblems are solved, since this takes only the time that is left
-        choice = _joined(start, ((numbers, _selected(part, *found, deadline)) for numbers, part, found in solved))
+        selected = (select_among_cheapest(part, *found, deadline) for _, part, found in solved)
+        choice = _joined(start, zip((numbers for numbers, _, _ in solved), selected, strict=True))
     price = problem.price(choice)
     return Solution(tuple(choice), price, price - slack, False).with_optimality()
 
@@ -57,25 +66,12 @@ def _joined(start: Sequence[int], parts: Iterable[tuple[list[int], Choice]]) -> 
     return choice
 
 
-def _selected(problem: Problem, solution: Solution, relaxed: Relaxed | None, deadline: Deadline) -> Choice:
-    """The choice of a subproblem that moves the fewest bytes among the cheapest ones."""
-    if not solution.optimal:
-        return solution.choice
-    return select_among_cheapest(problem, solution.choice, relaxed, deadline)
-
-
 def _subproblems(problem: Problem, chosen: Set[int] | None) -> Iterator[tuple[list[int], Problem]]:
     """The subproblems, one per connected component with any of the chosen ops, each with the numbers of its ops."""
     parts = Parts(problem)
     for ops, tensors in parts.components:
         if chosen is None or not chosen.isdisjoint(ops):
-            found = parts.part(ops, tensors)
-            found.ranks = _renumbered_ranks(problem.ranks, ops)
-            yield ops, found
-
-
-def _renumbered_ranks(ranks: Ranks | None, ops: Sequence[int]) -> Ranks | None:
-    return None if ranks is None else lambda op, option: ranks(ops[op], option)
+            yield ops, parts.part(ops, tensors)
 
 
 def _cheapest(problem: Problem, start: Sequence[int], deadline: Deadline) -> tuple[Solution, Relaxed | None]:
@@ -95,10 +91,11 @@ def _cheapest(problem: Problem, start: Sequence[int], deadline: Deadline) -> tup
             if excess >= limit / PRICE_RANGE:
                 break
             limit = excess
-            if deadline.has_passed:
+            is_possible = best.price < inf  # if not, a choice is searched whatever the deadline
+            if is_possible and deadline.has_passed:
                 return best, relaxed
             program = Program(problem, limit)
-            run = program.run(integral, best.choice, deadline.remaining)
+            run = program.run(integral, best.choice, deadline.remaining if is_possible else None)
             relaxed, bound = relaxed if integral else (program, run), run.bound
             price, choice = min((problem.price(run.choice), run.choice), (best.price, best.choice))
             if integral and price - lower < limit / PRICE_RANGE:
@@ -127,18 +124,18 @@ _ROW_SCALE = 1e3  # factor of the rows of earlier criteria, because the toleranc
 _Array: TypeAlias = Any
 
 
-def select_among_cheapest(problem: Problem, choice: Choice, solved: Relaxed | None, deadline: Deadline) -> Choice:
+def select_among_cheapest(problem: Problem, found: Solution, solved: Relaxed | None, deadline: Deadline) -> Choice:
     """The choice of the same price that moves the fewest bytes, by the fewest casts, of the least ranks.
 
     Args:
         problem: the planning problem.
-        choice: the cheapest choice.
+        found: the best choice, which is returned if it is not proven to be the cheapest.
         solved: the last linear program of the problem and its run, if there is one.
         deadline: the end of the time.
     """
-    if problem.ranks is None or deadline.has_passed:
+    choice, price = found.choice, found.price
+    if not found.optimal or deadline.has_passed:
         return choice
-    price = problem.price(choice)
     excess, slack = price - problem.lower_bound(), TIE_TOLERANCE * (price or 1.0)
     if solved is None:
         program = Program(problem, excess or 1.0)
@@ -166,10 +163,10 @@ def select_among_cheapest(problem: Problem, choice: Choice, solved: Relaxed | No
         values = np.asarray(solver.getSolution().col_value)
         if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             break
-        found = program.choice(values)
-        if problem.price(found) > price * (1 + TIE_TOLERANCE):
+        other = program.choice(values)
+        if problem.price(other) > price * (1 + TIE_TOLERANCE):
             break
-        choice = found
+        choice = other
         limits.append((costs, float(costs @ np.round(values)) + _WHOLE))
     return choice
 

@@ -111,7 +111,7 @@ class PlanReport(ReportModel):
         "ratio of seconds_after to seconds_alone"
     )
     optimal: bool
-    stopped: Literal["candidates", "formulation", "solver"] | None = Field(
+    stopped: Literal["candidates", "solver"] | None = Field(
         default=None, description="the stage of planning that the time limit ended"
     )
     cut: int = Field(

@@ -40,17 +40,12 @@ def is_foldable(op: Op) -> bool:
         return False
     if not all(value is None or isinstance(value.type, TensorType) for value in (*op.inputs, *op.outputs)):
         return False
-    if op.domain:
-        return _has_custom_kernel(op)
     schema = find_schema(op.op_type, op.domain, op.version)
+    if op.domain:  # kernels in a library of custom operators are assumed to be deterministic
+        return schema is None and bool(registered_libraries())
     if schema is None or op.op_type in _RANDOM or is_dequantizer(op):
         return False
     return not str(getattr(schema, "node_determinism", "")).endswith("NonDeterministic")
-
-
-def _has_custom_kernel(op: Op) -> bool:
-    """Whether an op may have a kernel in a library of custom operators, which are assumed to be deterministic."""
-    return bool(registered_libraries()) and find_schema(op.op_type, op.domain, op.version) is None
 
 
 def evaluate(graph: Graph, values: Sequence[Value]) -> list[Array | None]:

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
-from layoutopt.errors import InvariantError
 from layoutopt.onnx_io.baked import normalized
 from layoutopt.runtime.definitions import placeholder
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN
@@ -118,16 +117,7 @@ def _condition(block: int) -> ir.Graph:
 
 
 def _functions(native: ir.Model, standard: ir.Model) -> list[ir.Function]:
-    """The functions of both models, and placeholders of the blocked operators."""
-    functions = dict(standard.functions)
-    for identifier, function in native.functions.items():
-        if identifier in functions and _text(functions[identifier]) != _text(function):
-            raise InvariantError(f"the function {function.name} differs between both models", where="portable")
-        functions[identifier] = function
+    """The functions of the standard model, and placeholders of the blocked operators."""
     used = {node.op_type for node in native.graph.all_nodes() if node.domain == BLOCKED_DOMAIN}
     made = (placeholder(op_type, native.opset_imports[""]) for op_type in sorted({*used, _REORDER}))
-    return [*functions.values(), *map(ir.serde.deserialize_function, made)]
-
-
-def _text(function: ir.Function) -> bytes:
-    return bytes(ir.serde.serialize_function(function).SerializeToString(deterministic=True))
+    return [*standard.functions.values(), *map(ir.serde.deserialize_function, made)]

@@ -23,17 +23,11 @@ def processor_name() -> str:
     return processor_fields().get("model name") or platform.processor() or platform.machine()
 
 
-def reported_instruction_sets() -> set[str]:
-    """The instruction set extensions that Linux reports, in its spelling; empty on other systems."""
-    fields = processor_fields()
-    return set((fields.get("flags") or fields.get("Features") or "").split())
-
-
 def instruction_sets() -> set[str]:
     """The instruction set extensions, in lower case; on systems other than Linux those that numpy found for its kernels."""
-    reported = reported_instruction_sets()
-    if reported:
-        return reported
+    fields = processor_fields()
+    if reported := fields.get("flags") or fields.get("Features"):
+        return set(reported.split())
     extensions: dict[str, list[str]] = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[assignment]
     found = {name.lower() for key in ("baseline", "found") for name in extensions.get(key, [])}
     # numpy 2.4 reports the levels of the x86-64 psABI in the place of extensions.

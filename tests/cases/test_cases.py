@@ -85,7 +85,6 @@ class PreferenceCosts:
         return 1.0 if satisfied else 10.0
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        assert value.shape is not None
         same = src.format.key(value.shape) == dst.format.key(value.shape) and src.padding <= dst.padding
         return 0.0 if same else 2.0
 
@@ -144,7 +143,6 @@ class Case:
 def detour(graph: Graph, name: str, format: Format) -> None:
     """Insert a cast of a value to a format, and a cast back, before its readers."""
     value = graph.value(name)
-    assert value.storage is not None
     uses = graph.uses(value)
     copy = insert_cast(graph, value, Storage(format))
     back = insert_cast(graph, copy, Storage(value.storage.format))

@@ -1,17 +1,22 @@
 """Every input file results in a graph or in an error of one line that names the fault."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from refusals import HEADER, load, parse, refused, small
+from onnx.external_data_helper import set_external_data
+from refusals import HEADER, load, parse, refused, small, turned
 
+from layoutopt import optimize
 from layoutopt.errors import ModelError
 from layoutopt.formats import Extent
-from layoutopt.onnx_io import emit, from_message, inline_functions, read, to_bytes
+from layoutopt.onnx_io import emit, from_message, inline_functions, read, to_bytes, weights
+from layoutopt.runtime.session import Session
 
 
 @pytest.mark.parametrize(
@@ -39,34 +44,25 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
 
 
 GRAPHS = {
-    "cycle": (
-        "g (float[2] x) => (float[2] y) { [one] a = Add(x, b) [two] b = Relu(a) [three] y = Relu(b) }",
-        "one.*two|two.*one",
-    ),
+    "cycle": ("[one] a = Add(x, b) [two] b = Relu(a) [three] y = Relu(b)", "one.*two|two.*one"),
     "self_capture": (
         "g (float[2] x, bool c) => (float[2] y) { [cond] y = If (c) "
         "<then_branch = t () => (float[2] u) { u = Relu(y) }, else_branch = e () => (float[2] v) { v = Relu(x) }> }",
         "cycle.*cond|cond.*cycle",
     ),
-    "undefined": ("g (float[2] x) => (float[2] y) { [bad] y = Add(x, missing) }", "bad: input 'missing'"),
-    "undefined_output": ("g (float[2] x) => (float[2] y) { z = Relu(x) }", "'y' is not defined"),
+    "undefined": ("[bad] y = Add(x, missing)", "bad: input 'missing'"),
+    "undefined_output": ("z = Relu(x)", "'y' is not defined"),
     "undefined_inside": (
         "g (float[2] x, bool c) => (float[2] y) { [cond] y = If (c) "
         "<then_branch = t () => (float[2] u) { [inner] u = Relu(gone) }, "
         "else_branch = e () => (float[2] v) { v = Relu(x) }> }",
         "inner: input 'gone'",
     ),
-    "two_producers": (
-        "g (float[2] x) => (float[2] y) { [first] y = Relu(x) [second] y = Abs(x) }",
-        "second: 'y'.*'first'",
-    ),
+    "two_producers": ("[first] y = Relu(x) [second] y = Abs(x)", "second: 'y'.*'first'"),
     "output_is_input": ("g (float[2] x) => (float[2] x) { [bad] x = Relu(x) }", "bad: 'x'"),
     "input_twice": ("g (float[2] x, float[2] x) => (float[2] y) { y = Relu(x) }", "input 'x' occurs twice"),
-    "unknown_op": ("g (float[2] x) => (float[2] y) { [bad] y = Relux(x) }", "bad: no Op registered for Relux"),
-    "op_of_later_opset": (
-        "g (float[2] x) => (float[2] y) { [bad] y = Gelu(x) }",
-        "bad: no Op registered for Gelu .*18",
-    ),
+    "unknown_op": ("[bad] y = Relux(x)", "bad: no Op registered for Relux"),
+    "op_of_later_opset": ("[bad] y = Gelu(x)", "bad: no Op registered for Gelu .*18"),
     "deprecated_op": (
         "g (float[1,1,2,2] x, float[4] s) => (float[1,1,2,2] y) { [bad] y = Upsample(x, s) }",
         "bad: .*deprecated",
@@ -82,8 +78,8 @@ GRAPHS = {
     ),
     "mixed_types": ("g (float[3] x, int32[3] z) => (float[3] y) { [bad] y = Add(x, z) }", "bad: .*int32"),
     "rank": ("g (float[2,3] x) => (float[2,3] y) { [bad] y = Conv(x, x) }", "bad: .*dimensions"),
-    "unknown_attribute": ("g (float[2] x) => (float[2] y) { [bad] y = Relu <alpha = 1> (x) }", "bad: .*alpha"),
-    "too_few_inputs": ("g (float[2] x) => (float[2] y) { [bad] y = Add(x) }", "bad: .*input size 1"),
+    "unknown_attribute": ("[bad] y = Relu <alpha = 1> (x)", "bad: .*alpha"),
+    "too_few_inputs": ("[bad] y = Add(x)", "bad: .*input size 1"),
     "initializer_shape": (
         "g (float[2] x) => (float[2] y) <float[3] w = {1, 2}> { y = Add(x, w) }",
         "w: .*needs 3 elements.* has 2",
@@ -94,7 +90,7 @@ GRAPHS = {
         "else_branch = e () => (float[2] v) { k = Constant <value = float[3] {1, 2, 3}> () [inner] v = Add(x, k) }> }",
         "inner: incompatible dimensions",
     ),
-    "absent_input": ("g (float[2] x) => (float[2] y) { [bad] y = Add(, x) }", "bad: input 'A' is required"),
+    "absent_input": ("[bad] y = Add(, x)", "bad: input 'A' is required"),
     "type_behind_a_loop": (
         "g (float[3,4,4] x, float[1,3,1,1] w, float[2] z) => (float[2,1,4,4] y, float[A] q) { q = custom.Anything(z) "
         "m = Constant <value = int64 {2}> () f, u = Loop(m, , x) <body = b (int64 i, bool c, float[3,4,4] t) => "
@@ -102,10 +98,7 @@ GRAPHS = {
         "[bad] y = Conv(u, w) }",
         "bad: .*unsupported type: tensor.uint8",
     ),
-    "absent_among_several": (
-        "g (float[2] x) => (float[2] y) { [bad] y = Max(x, , x) }",
-        "bad: input 'data_0' is required",
-    ),
+    "absent_among_several": ("[bad] y = Max(x, , x)", "bad: input 'data_0' is required"),
     "split_count": ("g (float[2] x) => (y) { [bad] y, z = Split <num_outputs = 1> (x) }", "bad: num_outputs is 1"),
     "behind_a_foreign_op": (
         "g (float[2,3] x) => (float[2,7] y) <float[2,3] a> { a = custom.Anything(x) [bad] y = Relu(a) }",
@@ -116,13 +109,14 @@ GRAPHS = {
         "{ a = GroupNormalization <num_groups = 2> (x, s, s) [bad] y = Relu(a) }",
         "y: is declared as",
     ),
-    "unnamed_node": ("g (float[2] x) => (float[2] y) { y = Add(x, missing) }", "Add -> y: input 'missing'"),
+    "unnamed_node": ("y = Add(x, missing)", "Add -> y: input 'missing'"),
 }
 
 
 @pytest.mark.parametrize("case", GRAPHS)
 def test_graphs_that_are_wrong(tmp_path: Path, case: str) -> None:
     body, expected = GRAPHS[case]
+    body = body if body.startswith("g (") else f"g (float[2] x) => (float[2] y) {{ {body} }}"
     header = HEADER.replace("18", "21") if "GroupNormalization" in body else HEADER
     assert re.search(expected, refused(tmp_path / "m.onnx", parse(body, header)))
 
@@ -171,7 +165,6 @@ def test_negative_extents_are_unknown_ones(tmp_path: Path) -> None:
 # --- messages that no exporter writes --------------------------------------------------------------------
 
 Damage = Callable[[onnx.ModelProto], object]
-
 
 SPARSE = helper.make_sparse_tensor(
     helper.make_tensor("sp", TensorProto.FLOAT, [1], [1.0]), helper.make_tensor("at", TensorProto.INT64, [1], [0]), [3]
@@ -272,3 +265,110 @@ def test_external_data(tmp_path: Path) -> None:
         message = refused(path, model)
         assert message.startswith("w: "), message
         assert expected in message
+
+
+# --- external data behind links --------------------------------------------------------------------------
+
+SIZE = 32 * 16 * 3 * 3 * 4
+
+
+def linked_model(location: str) -> onnx.ModelProto:
+    """A convolution that is rewritten, its filter in a file."""
+    proto = turned()
+    (tensor,) = proto.graph.initializer
+    set_external_data(tensor, location, 0, SIZE)
+    tensor.ClearField("raw_data")
+    return proto
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    """The snapshot folder of a model hub's cache, with a data file in `blobs` and links to it."""
+    snapshot = tmp_path / "snapshots" / "1a2b"
+    (snapshot / "sub").mkdir(parents=True)
+    (tmp_path / "blobs").mkdir()
+    data = np.random.default_rng(0).normal(size=SIZE // 4).astype(np.float32).tobytes()
+    (tmp_path / "blobs" / "data").write_bytes(data)
+    (snapshot / "plain").write_bytes(data)
+    (snapshot / "sub" / "inside").write_bytes(data)
+    (tmp_path / "snapshots" / "beside").write_bytes(data)
+    (snapshot / "inner").symlink_to("plain")
+    (snapshot / "link").symlink_to("../../blobs/data")
+    (snapshot / "absolute").symlink_to(tmp_path / "blobs" / "data")
+    (snapshot / "twice").symlink_to("link")
+    (snapshot / "elsewhere").symlink_to("../beside")
+    (snapshot / "dangling").symlink_to("nowhere")
+    (snapshot / "folder").symlink_to("../../blobs")
+    os.link(tmp_path / "blobs" / "data", snapshot / "hard")
+    return snapshot
+
+
+def stored(hub: Path, location: str, *, linked: bool) -> Path:
+    """The model's file, in the snapshot or in `blobs` with a link in the snapshot."""
+    path = hub / "model.onnx"
+    content = linked_model(location).SerializeToString()
+    if linked:
+        (hub.parent.parent / "blobs" / "model").write_bytes(content)
+        path.symlink_to("../../blobs/model")
+    else:
+        path.write_bytes(content)
+    return path
+
+
+def listing(folder: Path) -> dict[str, bytes | str]:
+    """Every file and link below a folder, with its content."""
+    found = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
+    return {str(path): os.readlink(path) if path.is_symlink() else path.read_bytes() for path in found}
+
+
+READ = [
+    *(
+        (location, linked)
+        for location in ("plain", "inner", "hard", "sub/inside", "./plain")
+        for linked in (False, True)
+    ),
+    *((location, True) for location in ("link", "absolute", "twice", "folder/data")),
+    ("sub/../plain", False),
+]
+REFUSED = [
+    *((location, False, "symbolic link to") for location in ("link", "absolute", "twice", "folder/data")),
+    *(("elsewhere", linked, "symbolic link to") for linked in (False, True)),
+    *(("../beside", linked, "the model gives '../beside' as the path") for linked in (False, True)),
+    ("sub/../../beside", False, "the model gives"),
+    ("dangling", True, "is missing"),
+    ("sub", False, "not a plain file"),
+]
+
+
+@pytest.mark.parametrize(("location", "linked"), READ)
+def test_what_onnxruntime_reads_is_read_and_rewritten(hub: Path, location: str, linked: bool, tmp_path: Path) -> None:
+    path = stored(hub, location, linked=linked)
+    x = np.random.default_rng(1).normal(size=(1, 8, 8, 16)).astype(np.float32)
+    (expected,) = Session(path).run(None, {"x": x})
+    before = listing(hub.parent.parent)
+    ((_, tensor),) = weights(read(path))
+    assert tensor.numpy().tobytes() == tensor.tobytes() == (hub / "plain").read_bytes()
+    out = tmp_path / "out"
+    out.mkdir()
+    for name, data in (("one", None), ("two", "two.data")):
+        result = optimize(path, "cpu-avx512", dialect="ops")
+        assert result.report.changed
+        result.save(out / f"{name}.onnx", external_data=data)
+        (found,) = Session(out / f"{name}.onnx").run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert {name: content for name, content in listing(tmp_path).items() if not name.startswith(str(out))} == before
+
+
+@pytest.mark.parametrize(("location", "linked", "expected"), REFUSED)
+def test_what_leads_out_of_the_folder_is_refused(hub: Path, location: str, linked: bool, expected: str) -> None:
+    path = stored(hub, location, linked=linked)
+    with pytest.raises(Exception):  # noqa: B017 -- onnxruntime's exceptions have no common base
+        Session(path)
+    with pytest.raises(ModelError, match=f"^w: .*{expected}"):
+        read(path)
+
+
+def test_a_path_that_leads_out_of_the_folder_is_refused_even_if_it_reaches_the_cache(hub: Path) -> None:
+    """ONNX Runtime reads it, but then the model file itself selects a file outside of its folder."""
+    with pytest.raises(ModelError, match=r"the model gives '../../blobs/data' as the path"):
+        read(stored(hub, "../../blobs/data", linked=True))

@@ -146,15 +146,9 @@ def test_keys_depend_on_content_and_options(folder: Path, monkeypatch: pytest.Mo
     shutil.copy("m/a.onnx", "copy.onnx")
     onnx.save(onnx.load("m/a.onnx"), "x.onnx", save_as_external_data=True, location="x.bin", size_threshold=0)
     Path("t.toml").write_text('inherits = "gpu-hopper"\nname = "t"\n')
-    keys = [
-        key(),
-        key("m/sub/b.onnx"),
-        key("x.onnx"),
-        key(target="t.toml"),
-        key(target="ascend-910b"),
-        key(dims={"n": 1}),
-    ]
-    keys += [key(target="cpu-avx2"), key(target="cpu-avx2", threads=2)]
+    keys = [key(model) for model in ("m/a.onnx", "m/sub/b.onnx", "x.onnx")]
+    keys += [key(target=target) for target in ("t.toml", "ascend-910b", "cpu-avx2")]
+    keys += [key(dims={"n": 1}), key(target="cpu-avx2", threads=2)]
     assert key() == key("copy.onnx")
     data = bytearray(Path("x.bin").read_bytes())
     data[0] ^= 1

@@ -68,7 +68,6 @@ def test_numbers_are_those_of_the_report_of_optimize(
         )
         report = Report.model_validate_json((tmp_path / "o.json").read_text())
         numbers = found["numbers"]
-        assert isinstance(numbers, dict)
         assert (numbers["transposes"], numbers["casts"]) == (report.after.transposes, report.after.casts)
         moving = [each for each in (*report.ops, *report.casts) if each.moves_data]
         assert numbers["transposes"] + numbers["casts"] == len(moving)

@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "pin of another rank": (6, "cannot be pinned", "optimize model.onnx -o out.onnx --pin y=MN"),
     "pin of nothing": (6, "no such tensor", "optimize model.onnx -o out.onnx --pin q=NHWC"),
     "target twice": (4, "is named twice", "optimize model.onnx -o out.onnx -t gpu-hopper,gpu-hopper"),
-    "half a target": (4, "a name is missing", "optimize model.onnx -o out.onnx -t gpu-hopper,"),
+    "half a target": (4, "no target ''", "optimize model.onnx -o out.onnx -t gpu-hopper,"),
     "no folder": (8, "the folder does not exist", "optimize model.onnx -o none/out.onnx"),
     "output in a file": (8, "the folder is a file", "optimize model.onnx -o empty.onnx/out.onnx"),
     "unwritable": (8, "", "optimize model.onnx -o /proc/out.onnx"),

@@ -30,16 +30,12 @@ def test_a_model_computes_the_same(name: str, way: tuple[str, str | None]) -> No
     assert report.after.weight_casts == 0
 
 
-WIDE = (
-    "# constants: w0(64,64,3,3) w1(64,64,3,3) w2(64,64,3,3) v(64,64,1,1) b(64)\n" + control_flow_models.MODELS["loop"]
-)
-
-
 @pytest.mark.parametrize(("target", "format"), [("ascend-910b", "NCHW8c"), ("cpu-avx512", "NCHW16c")])
 def test_the_boundary_of_a_loop_is_canonical_and_its_body_is_planned(
     target: str, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wide = WIDE.replace("12,12", "56,56").replace("[1,16,", "[1,64,")
+    wide = control_flow_models.MODELS["loop"].replace("12,12", "56,56").replace("[1,16,", "[1,64,")
+    wide = f"# constants: w0(64,64,3,3) w1(64,64,3,3) w2(64,64,3,3) v(64,64,1,1) b(64)\n{wide}"
     monkeypatch.setitem(control_flow_models.MODELS, "wide", wide)
     result = layoutopt.optimize(control_flow_models.load("wide"), target, runtime="compiler")
     assert result.report.verification.status == "passed"

@@ -31,7 +31,6 @@ HEAD = """
     boxes = Transpose <perm = [1, 0]> (rows)
 """
 
-
 MODELS = {
     # The boxes with the highest scores, and one more layer on them.
     "best": """(float[1, 8, 20, 50] y) {
@@ -106,7 +105,6 @@ def test_what_is_wrong_is_found_all_the_same(name: str, spoilt: str) -> None:
     def spoil(moment: str, step: layoutopt.Pass, graph: Graph) -> None:
         if (moment, step.name) == ("before", "assign-formats"):
             weight = graph.value(spoilt)
-            assert weight.data is not None
             numbers = weight.data.numpy().copy()
             numbers.flat[np.abs(numbers).argmax()] *= 1.01
             weight.data = ArrayData(numbers)

@@ -1,8 +1,11 @@
 """No byte without a reason: equal content is stored once, stored types stay, and growth has a limit."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,7 +118,6 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "scaled_channels": partial(chain, 6, "w#", affine="Mul", **each(6), **numbers_per_channel()),
 }
 
-
 SLACK = 1 << 20  # bytes
 LARGE = 1024  # bytes
 TARGETS = ("cpu", "cpu-avx512", "gpu-hopper", "ascend-910b")
@@ -176,7 +178,6 @@ def test_weights_stay_in_the_type_in_which_they_are_stored(name: str, target: st
 def test_narrow_weights_are_planned_as_wide_ones(target: str) -> None:
     reports = [layoutopt.optimize(each(), target, verify=False).report for each in (half, full)]
     plans = [report.plan for report in reports]
-    assert plans[0] is not None and plans[1] is not None
     assert plans[0].seconds_after == pytest.approx(plans[1].seconds_after)
     assert reports[0].after == reports[1].after
 
@@ -232,3 +233,51 @@ def test_only_equal_content_has_one_representative(contents: list[int], period: 
     for first, second in product(range(len(data)), repeat=2):
         is_same = found[data[first]] is found[data[second]]
         assert is_same == (arrays[first].tobytes() == arrays[second].tobytes())
+
+
+# --- memory ----------------------------------------------------------------------------------------------
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+WIDE_CHANNELS = 512
+FILTER = WIDE_CHANNELS * WIDE_CHANNELS * 9 * 4  # bytes
+MEMORY = 8 * FILTER  # reported as available, so that segments have one filter
+
+SCRIPT = """
+import sys, threading, time
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+import large, large_models, layoutopt, os
+from layoutopt.onnx_io import serialize, writer
+from layoutopt.verification import parts
+
+parts.available_bytes = writer.available_bytes = lambda: int(sys.argv[4])
+serialize._WITH_WEIGHTS = 0
+path = large_models.convolutions(Path(sys.argv[2]), int(sys.argv[3]), channels=int(sys.argv[5]), side=3)
+peak = [0]
+
+def poll():
+    while True:
+        peak[0] = max(peak[0], large.anonymous_bytes(os.getpid()))
+        time.sleep(0.002)
+
+threading.Thread(target=poll, daemon=True).start()
+result = layoutopt.optimize(path, "ascend-910b", measure=False, calibrate=False)
+assert result.report.changed and result.report.verification.reason.startswith("segment by segment, one of")
+result.save(path.with_name("out.onnx"))
+print(peak[0])
+"""
+
+
+def peak(folder: Path, blocks: int) -> int:
+    """The peak of anonymous memory in bytes, for a model of two filters per block."""
+    folder.mkdir()
+    command = [sys.executable, "-c", SCRIPT, BENCHMARKS, folder, blocks, MEMORY, WIDE_CHANNELS]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def test_weights_are_not_held(tmp_path: Path) -> None:
+    few, many = peak(tmp_path / "few", 1), peak(tmp_path / "many", 5)
+    assert many - few < 2 * FILTER, f"8 filters of {FILTER:,} bytes more take {many - few:,} bytes"

@@ -44,7 +44,6 @@ def test_the_page_has_the_numbers_of_summary_and_report(cli: Cli, model: str, tm
     found = page(tmp_path / "p.html")
     counts = {row[1]: row[2:] for row in found.rows["legend"][1:]}
     printed = re.search(r"op outputs +(.*)", summary)
-    assert printed is not None
     formats = dict(reversed(each.split(" ", 1)) for each in printed[1].split(", "))
     assert {name: counts[name][1] for name in formats} == formats
     before, after = report["before"], report["after"]

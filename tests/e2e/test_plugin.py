@@ -79,13 +79,8 @@ def model(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_lists_and_optimize(run: Run, model: Path, tmp_path: Path) -> None:
     lists = (
-        "targets",
-        "targets acme-npu",
-        "formats --system acme --json",
-        "list passes --json",
-        "list dialects --json",
-        "list runtimes",
-        "list ops mirror",
+        *("targets", "targets acme-npu", "formats --system acme --json"),
+        *("list passes --json", "list dialects --json", "list runtimes", "list ops mirror"),
     )
     out, report = tmp_path / "out.onnx", tmp_path / "report.json"
     options = ("--target", "acme-npu", "--pin", "x=TILE8", "--json", str(report))

@@ -38,17 +38,14 @@ def test_each_target_is_told_what_it_gets(model: onnx.ModelProto) -> None:
 def test_alone_a_target_takes_no_longer_than_its_own_plan(model: onnx.ModelProto) -> None:
     """`seconds_alone` of a target is at most the time of its own plan, because the joint candidates include its own."""
     both = layoutopt.optimize(model, BOTH, verify=False).report.plan
-    assert both is not None
     for each in both.targets:
         own = layoutopt.optimize(model, each.target, verify=False).report.plan
-        assert own is not None
         assert each.seconds_alone <= own.seconds_after * (1 + 1e-6)
         assert own.seconds_before == pytest.approx(each.seconds_before)
 
 
 def test_without_time_nothing_is_chosen_otherwise(model: onnx.ModelProto) -> None:
     plan = layoutopt.optimize(model, BOTH, time_limit=1e-9, verify=False).report.plan
-    assert plan is not None
     assert [each.regret for each in plan.targets] == [0.0] * 2
     assert plan.gap > 0 and not plan.optimal
 

@@ -18,7 +18,7 @@ from tiers import covering
 
 import layoutopt
 from layoutopt.cli.config import ConfigTable, ModelTable, find_config, keys
-from layoutopt.cli.options import refusals
+from layoutopt.cli.options import REFUSALS
 from layoutopt.kernel_times import KernelStore, Machine
 from layoutopt.kernel_times.store import StoredTime
 
@@ -103,21 +103,21 @@ def test_a_refusal_is_one_line_and_runs_nothing(cli: Cli, row: str) -> None:
     assert files(Path()) == before and not Path(MARK).exists()
 
 
-@pytest.mark.parametrize(("key", "table"), covering(sorted(refusals()), ["", "[tool.layoutopt]\n", '[models."*"]\n']))
+@pytest.mark.parametrize(("key", "table"), covering(sorted(REFUSALS), ["", "[tool.layoutopt]\n", '[models."*"]\n']))
 def test_a_configuration_sets_no_option_that_is_marked(cli: Cli, table: str, key: str) -> None:
     name = "pyproject.toml" if "tool" in table else "layoutopt.toml"
     Path(name).write_text(f'{table}{key} = "x"')
     for command in ("optimize", "inspect", "explain", "verify", "bench", "ci"):
         refused = cli(command, *["m.onnx"] * (2 if command == "verify" else 1))
         assert (refused.code, refused.out) == (2, "")
-        expected = f"{key} {refusals()[key]}; type it as an option of the command line"
+        expected = f"{key} {REFUSALS[key]}; type it as an option of the command line"
         assert refused.err == f"error: {name}:{1 + bool(table)}: {expected}\n"
 
 
 def test_options_with_files_and_code_are_marked() -> None:
     marked = {"custom-ops", "cluster", "cache", "external-data", "output", "json", "html", "certificate", "dump-ir"}
-    assert marked | {"junit", "baseline"} <= refusals().keys()
-    assert refusals().keys().isdisjoint({*keys(ConfigTable), *keys(ModelTable)})
+    assert marked | {"junit", "baseline"} <= REFUSALS.keys()
+    assert REFUSALS.keys().isdisjoint({*keys(ConfigTable), *keys(ModelTable)})
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,6 @@ def test_kernel_times_of_another_machine_are_not_used(tmp_path: Path) -> None:
     stores = [KernelStore(Machine(name, "avx2", "32K", "1.32.0", 1), tmp_path) for name in ("one", "other")]
     for seconds, store in enumerate(stores, 1):
         store.add({"Conv": float(seconds)})
-    assert stores[0].path is not None and stores[1].path is not None
     shutil.copy(stores[1].path, stores[0].path)
     store = KernelStore(stores[0].machine, tmp_path)
     assert store.get("Conv") is None

@@ -19,7 +19,6 @@ TARGETS = [("cpu-avx2", "functions"), ("ascend-910b", "ascend"), ("gpu-hopper", 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3, "my" : 1]>\n'
 CHANNELS = 24
 
-
 TAIL = "c = Conv @ (b, v) y = Sigmoid(c)"
 CHAIN = f"a = Conv @ (x, w) b = Relu(a) {TAIL}"
 

@@ -67,7 +67,6 @@ class RandomTarget:
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         """A random price; 0 if no byte moves."""
-        assert value.shape is not None
         if src.satisfies(dst, value.shape):
             return 0.0
         return self.cast * self._random(str(value.type), str(src), str(dst))

@@ -327,7 +327,6 @@ def _another_op(choices: Choices, model: onnx.ModelProto) -> None:
     """Replace an op by another one of the same operands."""
     alike = {op: kind for kind in _SAME_KIND for op in kind}
     node = _one(choices, [each for each in nodes(model) if each.op_type in alike])
-    assert isinstance(node, onnx.NodeProto)
     node.op_type = pick(choices, alike[node.op_type])
 
 

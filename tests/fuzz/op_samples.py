@@ -5,6 +5,7 @@ has 17 channels in two operands, both get the channels of the value. If that doe
 the shape of the sample.
 """
 
+from copy import deepcopy
 from functools import cache
 
 import numpy as np
@@ -63,8 +64,7 @@ def add_sample(g: GraphBuilder, kind: str) -> None:
     node, operands = sample.model.graph.node[0], _operands(sample)
     for function in sample.model.functions:
         if all(each.name != function.name for each in g.functions):
-            copy = onnx.FunctionProto()
-            copy.CopyFrom(function)
+            copy = deepcopy(function)
             copy.opset_import[0].version = g.opset
             g.functions.append(copy)
     ways = [_stretched, _reshaped, _as_it_is] if chance(g.choices, 70) else [_as_it_is]
@@ -96,8 +96,7 @@ def _operands(sample: Sample) -> dict[str, tuple[Array, bool]]:
 
 
 def _append_sample(g: GraphBuilder, node: onnx.NodeProto, names: dict[str, str]) -> None:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     copy.name = g.fresh(node.op_type)
     del copy.input[:], copy.output[:]
     copy.input.extend(names.get(name, "") for name in node.input)

@@ -21,8 +21,7 @@ from .isolation import Limits, Verdict, in_separate_process, outcomes
 from .op_samples import add_sample
 from .structure import Example
 
-QUICK = settings(max_examples=6, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-THOROUGH = settings(QUICK, max_examples=3000)
+IS_QUICK = settings.default.max_examples < 500
 
 
 def check_case(case: Case) -> None:
@@ -33,16 +32,11 @@ def check_case(case: Case) -> None:
     assert not verdict.is_failure, f"{verdict.kind}: {verdict.detail}"
 
 
-@QUICK
+@settings(
+    max_examples=6 if IS_QUICK else 3000, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 @given(cases())
 def test_a_random_graph_computes_the_same(case: Case) -> None:
-    check_case(case)
-
-
-@pytest.mark.thorough
-@THOROUGH
-@given(cases())
-def test_many_random_graphs_compute_the_same(case: Case) -> None:
     check_case(case)
 
 

@@ -4,6 +4,7 @@ Every sample of the laws of layout rules is tested, with all inputs but the firs
 these properties.
 """
 
+from copy import deepcopy
 from itertools import product
 from math import prod
 
@@ -28,8 +29,7 @@ RENAMES = tuple(kind for kind, rule in rules().items() if isinstance(rule, View)
 
 def with_constants(sample: Sample, constants: dict[int, Array] | None = None) -> onnx.ModelProto:
     """The model of a sample with all inputs but the first as constants, some of them replaced by `constants`."""
-    model = onnx.ModelProto()
-    model.CopyFrom(sample.model)
+    model = deepcopy(sample.model)
     (node,), feed = model.graph.node, sample.feeds[0]
     arrays = {name: feed[name] for name in node.input[1:] if name}
     for index, array in (constants or {}).items():
@@ -52,34 +52,27 @@ def with_numbers(sample: Sample, changed: dict[int, dict[int, int]]) -> onnx.Mod
     return with_constants(sample, constants)
 
 
-def op_of(model: onnx.ModelProto) -> Op:
-    (op,) = lifted(model).ops
-    return op
-
-
-def first(sample: Sample) -> Array:
-    return sample.feeds[0][sample.model.graph.node[0].input[0]]
-
-
 def output_of(model: onnx.ModelProto, x: Array) -> Array:
     """The output of a model for an x of any shape."""
-    free = onnx.ModelProto()
-    free.CopyFrom(model)
+    free = deepcopy(model)
     for info in (*free.graph.input, *free.graph.output):
         info.type.tensor_type.ClearField("shape")
     return run(free, {free.graph.input[0].name: x})[0]
 
 
-def runnable(kind: str) -> list[Sample]:
-    """The samples of float32 that onnxruntime computes."""
+def runnable(kind: str) -> list[tuple[Sample, onnx.ModelProto, Array, Op]]:
+    """The samples of float32 that onnxruntime computes, each with its model, its x and its op."""
     found = []
     for sample in samples(kind, is_thorough=False):
+        node = sample.model.graph.node[0]
         try:
-            if len(sample.model.graph.node[0].output) == 1 and first(sample).dtype == np.float32:
-                output_of(with_constants(sample), first(sample))
-                found.append(sample)
+            model, x = with_constants(sample), sample.feeds[0][node.input[0]]
+            output_of(model, x)
         except Exception:  # onnxruntime lacks the kernel, or the inputs do not go together
             continue
+        if len(node.output) == 1 and x.dtype == np.float32:
+            (op,) = lifted(model).ops
+            found.append((sample, model, x, op))
     return found
 
 
@@ -97,9 +90,7 @@ def close(one: Array, other: Array) -> bool:
 def test_maps_are_what_they_say(kind: str) -> None:
     """`linear_map` describes the op, and the op with the constants of another map computes that map."""
     proven = 0
-    for sample in runnable(kind):
-        model, x = with_constants(sample), first(sample)
-        op = op_of(model)
+    for sample, model, x, op in runnable(kind):
         map = facts(op).linear_map(op)
         if map is None:
             continue
@@ -121,9 +112,7 @@ def test_maps_are_what_they_say(kind: str) -> None:
 def test_averages_commute_with_maps(kind: str) -> None:
     """Averages commute with maps along every other axis, shift included; an average over no axes is the identity."""
     proven = 0
-    for sample in runnable(kind):
-        model, x = with_constants(sample), first(sample)
-        op = op_of(model)
+    for sample, model, x, op in runnable(kind):
         averaged = facts(op).averaged_axes(op)
         if averaged is None:
             continue
@@ -148,12 +137,9 @@ def test_averages_commute_with_maps(kind: str) -> None:
 def test_renames_keep_the_axes_that_they_say(kind: str) -> None:
     """A view op preserves the index along each axis that it maps to an axis of its result."""
     proven = 0
-    for sample in runnable(kind):
-        model, x = with_constants(sample), first(sample)
-        op = op_of(model)
+    for sample, _, x, op in runnable(kind):
         rule = rule_of(op)
         for axis in range(x.ndim) if isinstance(rule, View) else ():
-            assert isinstance(rule, View)
             place = rule.unmerged_axis(op, axis)
             if place is None:
                 continue
@@ -242,8 +228,6 @@ def test_other_channels_go_the_same_way(case: tuple[Op, int]) -> None:
     op, axis = case
     rule, allowzero = rule_of(op), bool(op.integer("allowzero"))
     x, y, elements = op.inputs[0], op.outputs[0], op.elements(1)
-    assert rule is not None and x is not None and y is not None and elements is not None
-    assert x.shape is not None and y.shape is not None
     changed = facts(op).shape_edits(op, axis, OTHERS)
     if changed is None:
         return

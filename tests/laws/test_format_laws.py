@@ -343,7 +343,6 @@ def test_a_split_of_a_plain_format_is_always_carried_and_merged_again(data: st.D
     after = tuple(factor for group in factors for factor in group)
     fmt = data.draw(formats(3, 0))
     split = propagate_reshape(fmt, before, after)
-    assert split is not None
     assert propagate_reshape(split, after, before) == fmt
 
 

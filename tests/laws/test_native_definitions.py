@@ -1,5 +1,6 @@
 """Laws of operators: definitions of the blocked ones equal onnxruntime's kernels."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import onnx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 from tiers import covering
 
 from layoutopt.dialects.onnxruntime.tables import kernels
@@ -33,16 +34,16 @@ runs_kernels = pytest.mark.skipif(not BLOCK, reason="onnxruntime has no blocked 
 
 def model(op_type: str, arrays: Sequence[Any], opset: int, **fields: Any) -> onnx.ModelProto:
     """A model of one blocked operator, whose inputs are `arrays`; None is an omitted one."""
-    names = [f"x{index}" if array is not None else "" for index, array in enumerate(arrays)]
-    node = helper.make_node(op_type, names, ["y"], domain=BLOCKED_DOMAIN, **fields)
-    inputs = [
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, array.shape)
-        for name, array in zip(names, arrays, strict=True)
-        if name
-    ]
-    graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)])
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(BLOCKED_DOMAIN, 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+    names = ", ".join("" if array is None else f"x{index}" for index, array in enumerate(arrays))
+    inputs = ", ".join(
+        f"float[{','.join(map(str, array.shape))}] x{index}" for index, array in enumerate(arrays) if array is not None
+    )
+    given = ", ".join(f"{name} = {json.dumps(value)}" for name, value in fields.items())
+    given = f"<{given}>" if given else ""
+    return onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}, "{BLOCKED_DOMAIN}" : 1]>'
+        f" g ({inputs}) => (float[] y) {{ y = {BLOCKED_DOMAIN}.{op_type} {given} ({names}) }}"
+    )
 
 
 def agree(op_type: str, arrays: Sequence[Any], opset: int = 17, **fields: Any) -> None:

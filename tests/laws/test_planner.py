@@ -12,7 +12,6 @@ from test_planner_graphs import Generator, RandomCosts, mode_of, random_pins
 from tiers import tiered
 
 from layoutopt import planner
-from layoutopt.cost_models import load_target
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Storage, Value
@@ -118,7 +117,7 @@ def test_without_time_the_bound_is_honest() -> None:
     unproven = 0
     for seed in SEEDS[:100]:
         problem = random_problem(seed)
-        solution = planner.solve(problem, [0] * len(problem.ops), time_limit=0.0)
+        solution = planner.solve(problem, [0] * len(problem.ops), planner.Deadline(0.0))
         best = min(paid(problem, choice) for choice in choices(problem))
         assert isfinite(solution.price), seed
         assert solution.price == pytest.approx(paid(problem, solution.choice)), seed
@@ -214,7 +213,6 @@ def tied_problem(seed: int) -> planner.Problem:
 def moved(problem: planner.Problem, choice: Choice) -> tuple[float, int, int]:
     """Bytes, number and depths of the casts of a choice by definition, independent of `Problem.movement`."""
     due = due_casts(problem, choice)
-    assert due is not None
     casts = [(index, cast) for index, cast in due if cast is not None]
     nbytes = sum(problem.tensors[index].nbytes[cast] for index, cast in casts)
     return nbytes, len(casts), -sum(problem.tensors[index].depth for index, _ in casts)
@@ -222,7 +220,6 @@ def moved(problem: planner.Problem, choice: Choice) -> tuple[float, int, int]:
 
 def criteria(problem: planner.Problem, choice: Choice) -> tuple[float, int, int, float]:
     ranks = problem.ranks
-    assert ranks is not None
     return (*moved(problem, choice), sum(ranks(op, option)[0] for op, option in enumerate(choice)))
 
 
@@ -264,7 +261,6 @@ def reordered(problem: planner.Problem, rng: random.Random) -> tuple[planner.Pro
         return planner.Option(option.price, results, operands)
 
     ranks = problem.ranks
-    assert ranks is not None
     found = planner.Problem(
         [
             [moved_option(problem.ops[op][number]) for number in numbers]
@@ -369,13 +365,3 @@ def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:
             assert without_constants(first) == without_constants(third), seed
             compared += 1
     assert compared > 18
-
-
-def test_a_plan_of_a_target_is_the_same_for_every_order() -> None:
-    for seed in range(15):
-        graph, model = Generator(seed).build(), load_target("ascend-910b")
-        first, second = (
-            planner.make_plan(planner.PlanRequest(each, model))
-            for each in (graph, shuffled(graph, random.Random(seed)))
-        )
-        assert without_constants(first) == without_constants(second), seed

@@ -79,7 +79,6 @@ class RandomCosts:
         return self._random(op.name, str(signature)).random()
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
-        assert value.shape is not None
         keys = sorted(str(storage.format.key(value.shape)) for storage in (src, dst))
         if keys[0] == keys[1] and src.padding <= dst.padding:
             return 0.0
@@ -147,7 +146,6 @@ class Generator:
             and all(value.static_shape[at] == shape[at] for at in range(len(shape)) if at != axis)
         ]
         other = self.rng.choice(others)
-        assert other.static_shape is not None
         joint = (*shape[:axis], shape[axis] + other.static_shape[axis], *shape[axis + 1 :])
         self._op("Concat", (self.picked, other), joint, {"axis": axis})
 
@@ -203,7 +201,6 @@ class Generator:
             values = [self._value(f"x{len(self.graph.values)}", shape)]
             self.graph.inputs.append(values[0])
         self.picked = self.rng.choice([*values, *values[-2:], *values[-1:]])
-        assert self.picked.static_shape is not None
         return self.picked.static_shape
 
     def _readable(self) -> list[Value]:
@@ -285,7 +282,6 @@ def cheapest(
 
 def _is_due(value: Value, has: Storage | None, want: Storage | None, key: object) -> bool:
     """Whether a reader needs the copy whose bytes are `key`."""
-    assert value.shape is not None and has is not None
     if want is None or want.format.key(value.shape) != key:
         return False
     return has.format.key(value.shape) != key or has.padding > want.padding
@@ -297,9 +293,7 @@ def built(graph: Graph, model: CostModel, mode: Mode = "inference") -> float:
     for each, runs in expected_runs(graph).items():
         for op in each.ops:
             x, y = op.inputs[0] if op.inputs else None, op.outputs[0]
-            assert op.signature is not None
             if is_cast(op):
-                assert x is not None and x.storage is not None and y is not None and y.storage is not None
                 is_free = x.is_constant and mode == "inference"
                 total += 0.0 if is_free else runs * model.conversion_seconds(x, x.storage, y.storage)
                 continue
@@ -307,7 +301,6 @@ def built(graph: Graph, model: CostModel, mode: Mode = "inference") -> float:
             rule, source, target = rule_of(op), op.signature.inputs[:1], op.signature.outputs[0]
             if isinstance(rule, View) and source[0] is not None and target is not None and y is not None:
                 same = rule.output_format(op, source[0].format)
-                assert same is not None
                 total += runs * model.conversion_seconds(y, Storage(same, source[0].padding), target)
     return total
 
@@ -364,7 +357,6 @@ def test_the_plan_is_the_cheapest_combination_of_signatures_and_the_passes_build
         assert plan.gap == 0, seed
         context = PassContext(model, mode, {value.name: format for value, format in pins.items()})
         passes_of(mode).run(graph, context)
-        assert context.plan is not None
         assert context.plan.seconds == plan.seconds, seed
         assert built(graph, model, mode) == pytest.approx(plan.seconds, rel=1e-9), seed
     assert compared >= GRAPHS_PER_BLOCK * 0.8
@@ -490,7 +482,6 @@ def test_any_formats_may_cross(seeds: int | None, name: str) -> None:
 def test_the_passes_build_what_was_priced(name: str) -> None:
     graph, seed = lifted(name), 1 + NAMES.index(name)
     context = run_passes(graph, seed, "inference", whole=False)
-    assert context.plan is not None
     assert built(graph, costs(seed)) == pytest.approx(context.plan.seconds, rel=2e-3)
 
 

@@ -1,4 +1,4 @@
-"""Laws of repricing: the extra price of an edited planning problem is that of exhaustive search, warm or from the start."""
+"""Laws of repricing: the extra price of an edited planning problem is that of exhaustive search."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,14 +69,11 @@ def agrees(case: Case, edit: ProblemEdit, best: float) -> None:
 
 
 def test_a_forbidden_cast_costs_what_the_cheapest_choice_without_it_costs() -> None:
-    warm = cold = 0
     for case in cases():
         problem, repricer = case.problem, case.repricer
         for cast in problem.required_casts(repricer.choice) or ():
             allowed = (price for choice, price in case.prices.items() if cast not in _casts(problem, choice))
             agrees(case, ProblemEdit(forbidden_casts=frozenset({cast})), min(allowed, default=inf))
-        warm, cold = warm + repricer.warm_solves, cold + repricer.cold_solves
-    assert warm > 5 and cold > 5
 
 
 def test_an_op_of_no_price_whose_only_cast_is_forbidden_is_impossible() -> None:
@@ -205,7 +202,6 @@ def test_a_forced_format_of_a_graph_costs_what_a_plan_with_that_pin_costs() -> N
                 options.setdefault(storage_key(value, signature.outputs[0]), []).append(option)
             for each in options.values():
                 storage = candidates[each[0]].outputs[0]
-                assert storage is not None
                 repriced = repricer.reprice(ProblemEdit(allowed_options={number: frozenset(each)}))
                 try:
                     pinned = make_plan(PlanRequest(request.graph, request.cost_model, {value: storage.format})).seconds
@@ -271,7 +267,6 @@ class OnlySmall:
 
     def kernel_seconds(self, op: Op, signature: Signature) -> float:
         value, storage = op.inputs[0], signature.inputs[0]
-        assert value is not None and value.static_shape is not None and storage is not None
         size = float(estimated_volume(value.static_shape))
         if op.kind != "Relu" or storage.format.key(value.static_shape) == Format.canonical(4).key(value.static_shape):
             return size
@@ -279,7 +274,6 @@ class OnlySmall:
 
     def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
         shape = value.static_shape
-        assert shape is not None
         return 0.0 if src.format.key(shape) == dst.format.key(shape) else 0.01 * float(estimated_volume(shape))
 
 

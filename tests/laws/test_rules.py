@@ -158,7 +158,6 @@ def observed(kind: str, count: int | None) -> dict[Padding, set[Padding | None]]
 
 def _observe(op: Op, signature: Signature, found: dict[Padding, set[Padding | None]]) -> None:
     rule = rule_of(op)
-    assert rule is not None
     inputs = list(zip(op.inputs, signature.inputs, strict=True))
     padded = [value is not None and not value.is_constant and has_padding(value, storage) for value, storage in inputs]
     results = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]

@@ -120,17 +120,12 @@ def _convolutions() -> Iterator[Sample]:
 
 @family
 def _matrices() -> Iterator[Sample]:
-    yield made("y = MatMul (a, b)", a=(5, 7), b=(7, 3))
-    yield made("y = MatMul (a, b)", a=(2, 5, 7), b=(7, 3))
-    yield made("y = MatMul (a, b)", a=(2, 3, 5), b=(2, 5, 4))
-    yield made("y = MatMul (a, b)", a=(2, 1, 5, 7), b=(3, 7, 4))
-    yield made("y = MatMul (a, b)", a=(2, 5, 7), b=(7,))
-    yield made("y = MatMul (a, b)", a=(7,), b=(2, 7, 4))
-    yield made("y = MatMul (a, b)", a=(1, 8), b=(8, 1))
-    yield made("y = MatMul (a, b)", a=(16, 8, 8), b=(8, 16))
-    yield made("y = MatMul (a, b)", a=(8, 1, 4, 8), b=(1, 1, 8, 4))
-    yield made("y = MatMul (a, b)", a=(4, 8), b=(2, 8, 8))
-    yield made("y = MatMul (a, b)", a=(4, 2, 8, 4), b=(4, 2, 4, 8))
+    for a, b in (
+        *(((5, 7), (7, 3)), ((2, 5, 7), (7, 3)), ((2, 3, 5), (2, 5, 4)), ((2, 1, 5, 7), (3, 7, 4))),
+        *(((2, 5, 7), (7,)), ((7,), (2, 7, 4)), ((1, 8), (8, 1)), ((16, 8, 8), (8, 16))),
+        *(((8, 1, 4, 8), (1, 1, 8, 4)), ((4, 8), (2, 8, 8)), ((4, 2, 8, 4), (4, 2, 4, 8))),
+    ):
+        yield made("y = MatMul (a, b)", a=a, b=b)
     for c in ((5, 3), (3,), (1, 3), (5, 1), (1,), ()):
         yield made("y = Gemm <alpha=0.5, beta=2.0> (a, b, c)", a=(5, 7), b=(7, 3), c=c)
     heads = "y = com.microsoft.MultiHeadAttention <num_heads=2> (q, k, v)"

@@ -8,6 +8,7 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -85,8 +86,7 @@ def node_tests(kind: str) -> Iterator[Sample]:
             continue
         if not all(isinstance(array, np.ndarray | np.generic) for array in case.data_sets[0][0]):
             continue
-        model = onnx.ModelProto()
-        model.CopyFrom(case.model)
+        model = deepcopy(case.model)
         for opset in model.opset_import:
             opset.version = min(opset.version, _NEWEST) if opset.version >= OLDEST_OPSET else _NEWEST
         model.ir_version = min(model.ir_version, 10)
@@ -110,8 +110,7 @@ def frozen(sample: Sample) -> Sample | None:
     first, *rest = sample.model.graph.input
     if not rest:
         return None
-    model = onnx.ModelProto()
-    model.CopyFrom(sample.model)
+    model = deepcopy(sample.model)
     del model.graph.input[1:]
     (feed,) = sample.feeds
     model.graph.initializer.extend(numpy_helper.from_array(feed[info.name], info.name) for info in rest)
@@ -123,8 +122,7 @@ def dynamic(sample: Sample) -> Sample | None:
     (feed,) = sample.feeds
     names = {0: "N", 2: "H", 3: "W"}
     lead = feed[sample.model.graph.input[0].name].shape
-    model = onnx.ModelProto()
-    model.CopyFrom(sample.model)
+    model = deepcopy(sample.model)
     larger = dict(feed)
     for info in model.graph.input:
         dims = info.type.tensor_type.shape.dim
@@ -143,8 +141,7 @@ def dynamic(sample: Sample) -> Sample | None:
 
 def moved(sample: Sample, opset: int) -> Sample | None:
     """The sample at another opset; None if it is no model there."""
-    model = onnx.ModelProto()
-    model.CopyFrom(sample.model)
+    model = deepcopy(sample.model)
     for each in model.opset_import:
         if not each.domain:
             each.version = opset

@@ -128,7 +128,6 @@ _erf, _tanh, _sigmoid, _root = (
     z3.Function(name, z3.RealSort(), z3.RealSort()) for name in ("erf", "tanh", "sigmoid", "root")
 )
 
-
 _x, _c, _d, _mean, _scale, _bias = reals("x c d mean scale bias")
 _EQUALITIES: dict[str, tuple[Callable[[int], Claim], Sequence[Claim]]] = {
     "product-with-one": (lambda k: _x * 1 == k * _x, ()),
@@ -226,7 +225,6 @@ _SUMS: dict[str, Callable[[int, Sums], Claim]] = {
 }
 for _name, _sums in _SUMS.items():
     PROOFS[_name] = lambda k, name=_name, claim=_sums: induction(name, lambda total: claim(k, total))
-
 
 _INT, _REAL = z3.IntSort(), z3.RealSort()
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 import rounding
 import trained_packages
-from onnx import TensorProto, helper, numpy_helper
+from parsed_models import parsed
 from trained_packages import PACKAGES, TrainedModel, trained_models
 
 import layoutopt
@@ -50,10 +50,8 @@ def test_every_model_of_a_package_is_listed(package: dict, cache: Path) -> None:
 
 def convolution(path: Path, weights: np.ndarray) -> Path:
     """A convolution of 8 channels by given weights."""
-    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, 9, 9]) for name in ("x", "y")]
-    graph = helper.make_graph([node], "g", values[:1], values[1:], [numpy_helper.from_array(weights, "w")])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    text = "g (float[1,8,9,9] x) => (float[1,8,9,9] y) { y = Conv <pads = [1,1,1,1]> (x, w) }"
+    onnx.save(parsed(f'<ir_version: 8, opset_import: ["" : 17]> {text}', w=weights), path)
     return path
 
 

@@ -55,7 +55,6 @@ def test_letters_are_distinct_and_as_many_as_axes(name: str) -> None:
     named = [value for each in graph.regions() for value in each.values if value.axis_letters]
     assert named
     for value in named:
-        assert value.axis_letters is not None
         assert len(set(value.axis_letters)) == len(value.axis_letters) == value.rank
         assert Format.parse(
             value.format_text(Format.canonical(len(value.axis_letters))), value.axis_letters
@@ -78,8 +77,6 @@ def test_a_pin_has_the_letters_of_its_tensor(pin: str | Format, order: tuple[int
     result = layoutopt.optimize(text_model(CHANNELS_LAST), "gpu-hopper", pins={"image": pin}, dialect="ops")
     assert result.report.verification.status == "passed"
     value = result.graph.find("image")
-    assert value is not None
-    assert value.storage is not None
     assert value.storage.format.order == order
     block = {"NCHW8c": 8, "nChw8c": 8, "NC1HWC0": 16}.get(str(pin), 1)
     assert value.storage.format.block(3) == block

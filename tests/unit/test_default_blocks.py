@@ -92,7 +92,6 @@ BEHIND = {
 COMPUTED = {"computed filter": "g (float[1,16,14,14] x, float[16,16,3,3] w) => (a) { a = Conv (x, w) }"}
 INDICES = {"indices": "g (float[1,16,14,14] x) => (a, b) { a, b = MaxPool<kernel_shape=[2,2]>(x) }"}
 
-
 CASES = ALONE | POOLING | BEHIND | COMPUTED | INDICES
 
 

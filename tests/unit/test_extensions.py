@@ -133,7 +133,6 @@ def test_the_package_asks_for_no_entry_points_when_it_is_imported() -> None:
 
 MODEL = onnx.parser.parse_model(RELUS)
 
-
 REVERSED = """<domain: "test", opset_import: ["" : 17]> {} (x) => (y) {{
     last = Constant <value_ints = [-1]> ()
     first = Constant <value_ints = [-9223372036854775807]> ()
@@ -159,7 +158,6 @@ def test_a_rule_that_is_wrong() -> None:
 
         def lower(self, op: Op, build: base.Builder) -> None:
             x = build.input(0)
-            assert x is not None
             (result,) = build.op(op.op_type, [x], [build.output_type(0)])
             build.set_output(0, result)
 

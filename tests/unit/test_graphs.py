@@ -278,7 +278,6 @@ class DropRepeats(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         for op in filter(self.applies, graph.ops):
             x, y = op.inputs[0], op.outputs[0]
-            assert x is not None and y is not None
             first = graph.producer(x)
             if first is None or not self.applies(first):
                 context.note(self, op.name or y.name, "its producer is another op")

@@ -176,7 +176,6 @@ def model() -> ir.Model:
 
 def weight(read_back: ir.Model, name: str) -> Array:
     tensor = read_back.graph.initializers[name].const_value
-    assert tensor is not None
     return tensor.numpy()
 
 

@@ -135,83 +135,67 @@ SCALED = "s = MatMul(qh, kh) s1 = Mul(s, scale)"
 WEIGHTED = "p = Softmax <axis = -1> ({}) o = MatMul(p, vh)"
 WITHOUT_NAN = "p = Softmax <axis = -1> ({}) n = IsNaN(p) w = Where(n, zero, p) o = MatMul(w, vh)"
 JOINED = f"o4 = {ROWS} (o) y = Reshape(o4, so)"
+HEADS_APART = f"{Q} {K} {V}"
 
 
-def attention(*lines: str, inputs: str = "", outputs: str = "", heads: int = H, **constants: object) -> onnx.ModelProto:
-    """A model from q, k, v to y."""
-    body, width = " ".join(lines), heads * D
-    shapes = {"sq": (B, S, heads, D), "sk": (B, L, heads, D), "so": (B, S, width), "flat": (B * heads, L, D)}
-    shapes["apart"] = (B, heads, D, L)
+def attention(body: str, **constants: object) -> onnx.ModelProto:
+    """A model from q, k, v to y; a text that does not compute y computes o, of heads that are put together."""
+    width = H * D
+    shapes = {"sq": (B, S, H, D), "sk": (B, L, H, D), "so": (B, S, width), "flat": (B * H, L, D), "apart": (B, H, D, L)}
     numbers = {name: np.asarray(shape, np.int64) for name, shape in shapes.items()}
     numbers |= {"scale": 0.25, "zero": 0.0, "one": 1.0, **constants}
-    signature = f"(float[{B},{S},{width}] q, float[{B},{L},{width}] k, float[{B},{L},{width}] v{inputs})"
-    return model(body, f"{signature} => (float[{B},{S},{width}] y{outputs})", numbers)
+    signature = (
+        f"(float[{B},{S},{width}] q, float[{B},{L},{width}] k, float[{B},{L},{width}] v) => (float[{B},{S},{width}] y)"
+    )
+    return model(body if " y = " in body else f"{body} {JOINED}", signature, numbers)
 
 
 def lower_half() -> np.ndarray:
     """A mask that keeps something in every row."""
-    return np.where(np.tri(S, L), 0.0, -np.inf).astype(np.float32)
+    return np.where(np.tri(S, L), 0.0, -np.inf).astype(np.float32).reshape(1, 1, S, L)
 
 
+SUM = f"{HEADS_APART} s = MatMul(qh, kh)"
+SCORES = f"{HEADS_APART} {SCALED}"
 FOUND = {
-    "scaled scores": (Q, K, V, SCALED, WEIGHTED.format("s1"), JOINED),
-    "scaled operands": (
-        *(Q, K_OF_TORCH, V, "a = Mul(qh, scale) b = Mul(kh, scale) s = MatMul(a, b)"),
-        *(WEIGHTED.format("s"), JOINED),
-    ),
-    "scaled before the heads": (
-        *(f"z = Mul(q, scale) {Q.replace('(q,', '(z,')}", K, V),
-        *("s = MatMul(qh, kh)", WEIGHTED.format("s"), JOINED),
-    ),
-    "without NaN": (Q, K, V, SCALED, WITHOUT_NAN.format("s1"), JOINED),
-    "mask": (Q, K, V, SCALED, "m = Add(s1, mask)", WEIGHTED.format("m"), JOINED),
-    "mask per head": (Q, K, V, SCALED, "m = Add(s1, each_head)", WEIGHTED.format("m"), JOINED),
-    "mask per batch": (Q, K, V, SCALED, "m = Add(s1, batches)", WEIGHTED.format("m"), JOINED),
-    "casts that do nothing": (
-        Q,
-        K,
-        V,
-        SCALED,
-        "p = Softmax <axis = -1> (s1) c = Cast <to = 1> (p) o = MatMul(c, vh)",
-        JOINED,
-    ),
+    "scaled scores": f"{SCORES} {WEIGHTED.format('s1')}",
+    "scaled operands": f"{Q} {K_OF_TORCH} {V} a = Mul(qh, scale) b = Mul(kh, scale) s = MatMul(a, b) {WEIGHTED.format('s')}",
+    "scaled before the heads": f"z = Mul(q, scale) {SUM.replace('(q,', '(z,')} {WEIGHTED.format('s')}",
+    "without NaN": f"{SCORES} {WITHOUT_NAN.format('s1')}",
+    "mask": f"{SCORES} m = Add(s1, mask) {WEIGHTED.format('m')}",
+    "mask per head": f"{SCORES} m = Add(s1, each_head) {WEIGHTED.format('m')}",
+    "mask per batch": f"{SCORES} m = Add(s1, batches) {WEIGHTED.format('m')}",
+    "casts that do nothing": f"{SCORES} p = Softmax <axis = -1> (s1) c = Cast <to = 1> (p) o = MatMul(c, vh)",
 }
 MASKS = {
     "mask": lower_half(),
-    "each_head": np.linspace(-1, 1, H * S * L, dtype=np.float32).reshape(H, S, L),
+    "each_head": np.linspace(-1, 1, H * S * L, dtype=np.float32).reshape(1, H, S, L),
     "batches": np.linspace(-1, 1, B * S * L, dtype=np.float32).reshape(B, 1, S, L),
 }
 
 
-@pytest.mark.parametrize("lines", FOUND.values(), ids=FOUND)
-def test_attention(lines: Sequence[str]) -> None:
-    graph = fused(attention(*lines, **MASKS))
+@pytest.mark.parametrize("body", FOUND.values(), ids=FOUND)
+def test_attention(body: str) -> None:
+    graph = fused(attention(body, **MASKS))
     assert kinds(graph)[-1] == "MultiHeadAttention"
     assert set(kinds(graph)) <= {"Mul", "MultiHeadAttention"}
 
 
 LEFT = {
-    "a row of minus infinity, without NaN": (Q, K, V, SCALED, "m = Add(s1, mask)", WITHOUT_NAN.format("m"), JOINED),
-    "scaled behind the mask": (
-        Q,
-        K,
-        V,
-        "s = MatMul(qh, kh) m = Add(s, mask) s1 = Mul(m, scale)",
-        WEIGHTED.format("s1"),
-        JOINED,
-    ),
-    "two masks": (Q, K, V, SCALED, "m = Add(s1, mask) m1 = Add(m, mask)", WEIGHTED.format("m1"), JOINED),
-    "a scale per head": (Q, K, V, "s = MatMul(qh, kh) s1 = Mul(s, scales)", WEIGHTED.format("s1"), JOINED),
-    "heads not put together": (Q, K, V, SCALED, WEIGHTED.format("s1"), "y = Reshape(o, so)"),
-    "no number is one": (Q, K, V, SCALED, WITHOUT_NAN.replace("zero", "one").format("s1"), JOINED),
+    "a row of minus infinity, without NaN": f"{SCORES} m = Add(s1, mask) {WITHOUT_NAN.format('m')}",
+    "scaled behind the mask": f"{SUM} m = Add(s, mask) s1 = Mul(m, scale) {WEIGHTED.format('s1')}",
+    "two masks": f"{SCORES} m = Add(s1, mask) m1 = Add(m, mask) {WEIGHTED.format('m1')}",
+    "a scale per head": f"{SUM} s1 = Mul(s, scales) {WEIGHTED.format('s1')}",
+    "heads not put together": f"{SCORES} {WEIGHTED.format('s1')} y = Reshape(o, so)",
+    "no number is one": f"{SCORES} {WITHOUT_NAN.replace('zero', 'one').format('s1')}",
 }
 
 
-@pytest.mark.parametrize("lines", LEFT.values(), ids=LEFT)
-def test_attention_that_is_left(lines: Sequence[str]) -> None:
+@pytest.mark.parametrize("body", LEFT.values(), ids=LEFT)
+def test_attention_that_is_left(body: str) -> None:
     mask = lower_half()
-    mask[0] = -np.inf
-    proto = attention(*lines, mask=mask, scales=np.linspace(0.1, 0.3, H, dtype=np.float32).reshape(H, 1, 1))
+    mask[..., 0, :] = -np.inf
+    proto = attention(body, mask=mask, scales=np.linspace(0.1, 0.3, H, dtype=np.float32).reshape(H, 1, 1))
     assert "MultiHeadAttention" not in kinds(fused(proto))
 
 

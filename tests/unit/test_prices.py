@@ -97,7 +97,6 @@ def test_a_folded_normalisation_is_no_gain_of_formats(target: str, runtime: str)
     """Every compiler folds it, so that it is missing from the baseline, too."""
     report = layoutopt.optimize(given_model(NORMALISED), target, runtime=runtime).report
     assert report.changed and [op.kind for op in report.ops] == ["Conv"]
-    assert report.plan is not None and report.gain is not None
     assert report.gain.seconds_before == report.plan.seconds_before == report.gain.seconds_after
     assert report.gain.baseline == "folded"
     lifted, prices = lifted_graph(NORMALISED), load_target(target)
@@ -112,7 +111,6 @@ def test_a_folded_normalisation_is_no_gain_of_formats(target: str, runtime: str)
 )
 def test_times_of_ops_add_up_to_the_plan(target: str, runtime: str | None) -> None:
     report = layoutopt.optimize(given_model(CHAIN), target, runtime=runtime).report
-    assert report.gain is not None and report.plan is not None
     assert report.gain.seconds_after == report.plan.seconds_after
     assert sum(each.seconds for each in (*report.ops, *report.casts)) == pytest.approx(report.plan.seconds_after)
 
@@ -120,7 +118,6 @@ def test_times_of_ops_add_up_to_the_plan(target: str, runtime: str | None) -> No
 def test_onnxruntime_blocks_a_chain_of_convolutions_by_itself() -> None:
     """The baseline has one reorder at either end; every convolution in the canonical format would have two."""
     report = layoutopt.optimize(given_model(CHAIN), "cpu-avx2").report
-    assert report.gain is not None and report.plan is not None
     assert report.gain.seconds_after > 0.95 * report.gain.seconds_before
     assert report.gain.seconds_before < 0.95 * report.plan.seconds_before
 
@@ -176,7 +173,6 @@ def test_a_plan_that_is_estimated_to_be_slower_is_no_candidate(monkeypatch: pyte
     def slower(*arguments: Any, **options: Any) -> GainReport:
         """The gain of a plan that takes twice as long."""
         found = gain(*arguments, **options)
-        assert found is not None
         return found.model_copy(update={"seconds_before": found.seconds_after / 2})
 
     monkeypatch.setattr(prices, "gain_at_target_prices", slower)
@@ -260,13 +256,10 @@ class Refined:
         self.monkeypatch.setattr("layoutopt.kernel_times.store.process_time", count().__next__)
         model = load_target("cpu-avx2")
         self.times = RequestedTimes(store or KernelStore(MACHINE), max_seconds)
-        found = Refinement(self.graph, model, NO_SIZES, self.plan, self.times).best_plan(self.plan(model))
-        assert found is not None
-        return found
+        return Refinement(self.graph, model, NO_SIZES, self.plan, self.times).best_plan(self.plan(model))
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
-        assert self.product.op.signature is not None
         self.prices.append(model.kernel_seconds(self.product.op, self.product.op.signature))
         return plan(self.graph, model)
 

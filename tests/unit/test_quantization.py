@@ -7,8 +7,7 @@ import numpy as np
 import onnx
 import onnx_ir
 import pytest
-from onnx import numpy_helper
-from parsed_models import text_model
+from parsed_models import parsed, text_model
 from tiers import covering
 
 import layoutopt
@@ -65,7 +64,6 @@ def residual(inside: int, outside: int, zero: int, *, depthwise: bool) -> onnx.M
     side = 3 if depthwise else 1
     group = f"group = {outside}, pads = [1, 1, 1, 1]" if depthwise else "group = 1"
     text = RESIDUAL.replace("[1,C,", f"[1,{inside},").replace("[1,D,", f"[1,{outside},").replace("ZERO", str(zero))
-    model = onnx.parser.parse_model(text.replace("GROUP", group))
     generator = np.random.default_rng(0)
     constants = {
         "v8": generator.integers(-128, 128, (outside, inside, 3, 3)).astype(np.int8),
@@ -75,8 +73,7 @@ def residual(inside: int, outside: int, zero: int, *, depthwise: bool) -> onnx.M
         "u8": generator.integers(-128, 128, (outside, 1 if depthwise else outside, side, side)).astype(np.int8),
         "us": (0.001 + 0.002 * generator.random(outside)).astype(np.float32),
     }
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    return model
+    return parsed(text.replace("GROUP", group), **constants)
 
 
 def formats(result: layoutopt.Result, kind: str) -> list[list[str | None]]:
@@ -88,7 +85,6 @@ def split_groups(graph: Graph) -> list[str]:
     found = []
     for op in filter(is_cast, graph.ops):
         (source,), (copy,) = op.inputs, op.outputs
-        assert source is not None and copy is not None
         if is_dequantizer(graph.producer(source)) and not graph.is_output(copy):
             found.append(op.name)
         found += [op.name for use in graph.uses(copy) if is_quantizer(use.op) and use.index == 0]

@@ -133,7 +133,6 @@ def test_the_command() -> None:
 
 TARGET = "ascend-310"
 
-
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "other" : 1]>'
 DECLARED = f"""{HEADER} net (float[1,16,28,28] x) => (float[1,16,28,28] y) <float[16,16,3,3] v, float[16,16,3,3] w> {{
     [first] a = Conv <pads = [1, 1, 1, 1]> (x, v)

@@ -31,7 +31,6 @@ from layoutopt.verification.runs import Request, run_original
 
 HEADS, WIDTH, VOCABULARY, POSITIONS = 4, 64, 50, 96
 
-
 DECODER = """<ir_version: 8, opset_import: ["" : 17]>
 decoder (int64[s0,s10] tokens, int64[s0,s77] mask, float[s0,4,s53,16] past_key, float[s0,4,s53,16] past_value)
 => (float[?,?,?] logits, float[?,?,?,?] key, float[?,?,?,?] value)
@@ -164,7 +163,6 @@ def test_sizes_that_the_original_cannot_run_are_passed_over() -> None:
 def check_runs(model: onnx.ModelProto, inputs: SampleInputs, sizes: Sizes) -> None:
     """Run the model at the inferred sizes and at every guard point, on the first drawn values."""
     session = Session(model.SerializeToString(), is_optimised=False)
-    assert inputs.dimensions is not None
     for point in (*sizes.points, *sizes.guards):
         session.run(None, inputs.feed(session, inputs.dimensions.named(point)))
 
@@ -233,7 +231,6 @@ REQUIRED_SIZES = {
         {},
     ),
 }
-
 
 MASKS = {
     "by coordinates, as torch.onnx.export with dynamo": """

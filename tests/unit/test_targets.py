@@ -27,7 +27,7 @@ from layoutopt.cost_models import (
 from layoutopt.cost_models.runtime_spec import read_runtime
 from layoutopt.cost_models.spec import KernelSpec, SpecModel, check, expand
 from layoutopt.driver.job import runtime_and_dialect
-from layoutopt.errors import ArgumentError, FormatError, TargetError
+from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.types import DType, Op, Signature, Slot, TensorType, Value
 from layoutopt.kernel_times.kernels import RandomConstant
@@ -64,7 +64,7 @@ def test_templates(text: str, rank: int, expected: str, axes: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "nhwc", "N**C", "NC*16x", "NXC*", "NC*{C1}c", "NNC", "16cN*", "NC*4_8c"])
 def test_bad_templates(text: str) -> None:
-    with pytest.raises(FormatError):
+    with pytest.raises(ValueError, match=";"):
         check(text)
 
 
@@ -131,7 +131,7 @@ def test_inherited_kernels_can_be_removed_and_no_others(tmp_path: Path) -> None:
     assert load_target(write(tmp_path / "child.toml", row)).spec.kernel == ()
     with pytest.raises(TargetError) as error:
         load_target(write(tmp_path / "wrong.toml", row.replace("float32", "float16")))
-    assert "wrong.toml:2: kernel[0] removes no inherited kernel; give it the family" in message(error)
+    assert "wrong.toml:2: kernel[0]: removes no inherited kernel; give it the family" in message(error)
 
 
 def test_the_template_is_a_target_with_every_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,7 +287,6 @@ def test_executed_data_movement_is_that_of_onnxruntime() -> None:
         "{ a = Relu (x) b = Transpose <perm = [2, 1, 0]> (a) y = Softmax (b) }"
     )
     found = executed_data_movement(Runnable.of(moving.SerializeToString()), SampleInputs())
-    assert found is not None
     assert (dict(found.ops), found.nbytes) == ({"Transpose": 1}, 2 * 4 * 5 * 6 * 4)
 
 

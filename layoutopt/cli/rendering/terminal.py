@@ -93,8 +93,8 @@ def is_table(value: object) -> bool:
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
 
 
-def table(rows: Sequence[Row], last: str = "") -> Table:
-    """A table without rules, whose last row has the style `last`; columns of numbers are aligned to the right."""
+def table(rows: Sequence[Row]) -> Table:
+    """A table without rules; columns of numbers are aligned to the right."""
     result = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     cells: dict[str, list[Text]] = {}
     for key in dict.fromkeys(key for row in rows for key in row):
@@ -106,8 +106,6 @@ def table(rows: Sequence[Row], last: str = "") -> Table:
         result.add_column(_label(key), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in zip(*cells.values(), strict=True):
         result.add_row(*row)
-    if result.rows:
-        result.rows[-1].style = last
     return result
 
 

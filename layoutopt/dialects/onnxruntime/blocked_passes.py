@@ -72,14 +72,14 @@ class FuseIntoConvolutions(Pass):
 def _fuse_affine(graph: Graph, conv: Op) -> None:
     """Merge two depthwise 1x1 convolutions: (x * s1 + t1) * s2 + t2 is one."""
     before = _fusable_conv(graph, conv.x)
-    first = _affine_of(before) if before is not None and len(before.inputs) <= 3 else None
+    first = _affine_of(before) if before is not None else None
     second = _affine_of(conv)
     if before is None or first is None or second is None:
         return
-    for index, numbers in enumerate((first[0] * second[0], first[1] * second[0] + second[1]), 1):
-        array = numbers.astype(np.float32).reshape((-1, 1, 1, 1) if index == 1 else (-1,))
-        value = graph.new_constant(array, f"{conv.name}/fused")
-        graph.set_inputs(before, (*before.inputs[:index], value, *before.inputs[index + 1 :]))
+    (scale, shift), (outer_scale, outer_shift) = first, second
+    arrays = (scale * outer_scale).reshape(-1, 1, 1, 1), shift * outer_scale + outer_shift
+    constants = (graph.new_constant(each.astype(np.float32), f"{conv.name}/fused") for each in arrays)
+    graph.set_inputs(before, (before.x, *constants))
     graph.replace_value(conv.y, conv.x)
 
 

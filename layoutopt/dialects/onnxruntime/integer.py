@@ -66,7 +66,7 @@ class ChooseIntegerKernels(Pass):
 
 
 def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
-    q, axes = dequantizer.x, mean.elements(1) if len(mean.inputs) > 1 else mean.integers("axes")
+    q, axes = dequantizer.x, mean.elements(1) or mean.integers("axes")
     is_last = _IMAGE_AXES.get(tuple(sorted(axis % 4 for axis in axes or () if isinstance(axis, int))))
     last, quantizer = mean, graph.only_reader(mean.y)
     while quantizer is not None and isinstance(rule_of(quantizer), Reshape):
