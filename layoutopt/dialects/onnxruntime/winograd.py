@@ -53,7 +53,7 @@ class Transforms(NamedTuple):
     @property
     def num_taps(self) -> int:
         """The number of taps: 3; 1 for an axis that is not tiled."""
-        return self.filters.shape[1]
+        return int(self.filters.shape[1])
 
     @property
     def error_growth(self) -> float:
@@ -472,7 +472,10 @@ class WinogradRewriter:
             for first, pair in pairs.items():
                 is_last = is_final and edge is None and first == last - 2
                 total = self._sum(total, tiles.transforms.outputs[output, first], pair[output % 2], is_last)
-            found.append(total if edge is None else component(edge, total, is_final))
+            if edge is not None:
+                total = component(edge, total, is_final)
+            assert total is not None  # an axis that is not tiled has the edge 0, any other one a pair
+            found.append(total)
         return found
 
     def _row(self, row: int, added: Arrays | None, is_final: bool) -> Arrays:
@@ -502,7 +505,7 @@ class WinogradRewriter:
         bias = self._bias if component == tuple(int(each.outputs > 1) for each in self._tiling) else None
         (rows, top, bottom), (columns, left, right) = map(Tiles.input_taps, self._tiling, component)
         extents, steps = tuple(each.count for each in self._tiling), tuple(each.outputs for each in self._tiling)
-        image = [self._op.x, self._depthwise(self._channels, np.outer(rows, columns))]
+        image: list[Value | None] = [self._op.x, self._depthwise(self._channels, np.outer(rows, columns))]
         transformed = self._conv(image, extents, False, pads=(top, left, bottom, right), strides=steps)
         border = int(self._tiling[1].outputs == 1)
         operands = [transformed, self._transformed_filter(component), bias, *(added or ())]
