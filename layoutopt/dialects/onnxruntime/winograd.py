@@ -145,9 +145,8 @@ def tilings(op: Op, block: int) -> list[Tiling]:
         return []
     _, channels, *kernel = map(estimated_extent, filter.dims)
     image = [extent for extent in op.y.dims[2:] if isinstance(extent, int)]
-    if kernel != [_TAPS] * 2 or channels % block or len(image) < 2:
-        return []
-    if not {*op.integers("strides"), *op.integers("dilations")} <= {1}:
+    steps = {*op.integers("strides"), *op.integers("dilations")}
+    if kernel != [_TAPS] * 2 or channels % block or len(image) < 2 or steps - {1}:
         return []
     rows, columns = ([Tiles(extent, size) for size in (1, 2, 4) if size <= extent] for extent in image)
     found = [(first, second) for first in rows for second in columns if first.outputs >= second.outputs]
@@ -472,10 +471,9 @@ class WinogradRewriter:
             for first, pair in pairs.items():
                 is_last = is_final and edge is None and first == last - 2
                 total = self._sum(total, tiles.transforms.outputs[output, first], pair[output % 2], is_last)
-            if edge is not None:
-                total = component(edge, total, is_final)
-            assert total is not None  # an axis that is not tiled has the edge 0, any other one a pair
-            found.append(total)
+            result = total if edge is None else component(edge, total, is_final)
+            assert result is not None  # an axis that is not tiled has the edge 0, any other one a pair
+            found.append(result)
         return found
 
     def _row(self, row: int, added: Arrays | None, is_final: bool) -> Arrays:
