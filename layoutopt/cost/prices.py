@@ -219,10 +219,11 @@ class Prices:
 
     def _short_reads(self, op: Op, signature: Signature) -> float:
         """Seconds of a Gather of slices that the format cuts into pieces below a cache line: those of moving the lines read."""
-        found, storage, indices = gathered_pieces(op, signature), signature[X], op.operand(Slot("in", 1))
-        if found is None or storage is None or indices is None:
+        found = gathered_pieces(op, signature)
+        if found is None:
             return 0.0
-        x = op.x
+        x, storage, indices = op.x, signature[X], op.inputs[1]
+        assert storage is not None and indices is not None
         assert x.dtype is not None
         piece, whole = (elements * x.dtype.bits // 8 for elements in found)
         if piece >= min(whole, _CACHE_LINE):
@@ -250,9 +251,9 @@ def gathered_pieces(op: Op, signature: Signature) -> list[int] | None:
 
     None for other ops, and if the shape of the operand is unknown.
     """
-    x, storage = op.operand(X), signature[X]
-    if op.kind != "Gather" or x is None or not x.shape or storage is None:
+    if op.kind != "Gather" or not op.x.shape or (storage := signature[X]) is None:
         return None
+    x = op.x
     axis, found = op.integer("axis") % len(x.shape), []
     for format in (storage.format, Format.canonical(len(x.shape))):
         position = next(place for place, part in enumerate(format.parts) if part.axis == axis)

@@ -122,6 +122,9 @@ class Graph:
         self.stage: Stage = "plain"
         self._unused = UnusedNames(self._names)
         self._counter = 0
+        self._indexed: list[Value] = []
+        self._indexed_count = 0
+        self._positions_by_output: dict[Value, list[int]] = {}
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} ops, {len(self._names)} values, {self.stage})"
@@ -233,7 +236,7 @@ class Graph:
 
     def is_output(self, value: Value) -> bool:
         """Whether `value` is an output of the graph."""
-        return value in self.outputs
+        return bool(self._outputs_with_positions().get(value))
 
     def is_used(self, value: Value) -> bool:
         """Whether an op reads the value or it is an output of the graph."""
@@ -254,7 +257,15 @@ class Graph:
 
     def output_positions(self, value: Value) -> list[int]:
         """The positions at which `value` is an output of the graph, in ascending order."""
-        return [index for index, output in enumerate(self.outputs) if output is value]
+        return sorted(self._outputs_with_positions().get(value, ()))
+
+    def _outputs_with_positions(self) -> dict[Value, list[int]]:
+        """The positions of every output, computed again if another list of outputs has been assigned."""
+        if self._indexed is not self.outputs or len(self._indexed) != self._indexed_count:
+            self._indexed, self._indexed_count, self._positions_by_output = self.outputs, len(self.outputs), {}
+            for index, output in enumerate(self.outputs):
+                self._positions_by_output.setdefault(output, []).append(index)
+        return self._positions_by_output
 
     def output_storage(self, index: int) -> Storage | None:
         """The storage that output `index` is required to have; None if its rank is unknown."""
@@ -460,6 +471,9 @@ class Graph:
 
     def set_output(self, index: int, value: Value) -> None:
         """Let another value be output `index` of the graph."""
+        positions = self._outputs_with_positions()
+        positions[self.outputs[index]].remove(index)
+        positions.setdefault(value, []).append(index)
         self.outputs[index] = value
         self.version += 1
 
