@@ -104,9 +104,7 @@ class Prices:
         """
         if self.standard:
             return ()
-        at_sizes = self._at_sizes(op)
-        if at_sizes is None:
-            return self.model.preferred_formats(op)
+        at_sizes = self._at_sizes(op) or [op]
         found = distinct(formats for each in at_sizes for formats in self.model.preferred_formats(each))
         return [formats for formats in found if _fits(op, formats)]
 

@@ -27,9 +27,10 @@ from layoutopt.cost_models.epilogues import EpilogueRule, find_epilogues
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.driver import prices
 from layoutopt.errors import ArgumentError, InvariantError
+from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
-from layoutopt.ir.types import Op, Signature
+from layoutopt.ir.types import Op, Signature, Slot
 from layoutopt.kernel_times import KernelStore, RefinedPlan, Refinement, RequestedTimes
 from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.prices import StoredPrices
@@ -421,3 +422,11 @@ def test_what_is_no_profile_is_refused(content: bytes | str | None, error: str, 
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ArgumentError, match=error):
         layoutopt.optimize(network(), "cpu", profile=path)
+
+
+def test_no_kernel_has_a_format_that_its_shape_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extents of r are unknown, so its channels are in no blocks."""
+    graph = lifted_graph("g (float[1,8,4,4] x, int64[4] s) => (float[?,?,?,?] y) { r = Reshape(x, s) y = Relu(r) }")
+    model, blocked = load_target("gpu-hopper"), {Slot("in", 0): Format.parse("NCHW8c")}
+    monkeypatch.setattr(type(model), "preferred_formats", lambda self, op: [blocked])
+    assert [Prices(model).preferred_formats(op) for op in graph.ops] == [[blocked], []]
