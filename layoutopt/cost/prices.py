@@ -249,9 +249,11 @@ def gathered_pieces(op: Op, signature: Signature) -> list[int] | None:
 
     None for other ops, and if the shape of the operand is unknown.
     """
-    if op.kind != "Gather" or not op.x.shape or (storage := signature[X]) is None:
+    if op.kind != "Gather":
         return None
-    x = op.x
+    x, storage = op.x, signature[X]
+    if not x.shape or storage is None:
+        return None
     axis, found = op.integer("axis") % len(x.shape), []
     for format in (storage.format, Format.canonical(len(x.shape))):
         position = next(place for place, part in enumerate(format.parts) if part.axis == axis)
