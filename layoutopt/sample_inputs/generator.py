@@ -429,6 +429,12 @@ class SampleInputs:
         given = self.given[0] if self.given else {}
         return {**self.draw(session, 0, sizes, style), **given}
 
+    def has_random_integers(self, session: Any) -> bool:
+        """Whether an input of another type than floating-point is random: as a shape or an axis it may fit no op."""
+        given = self.given[0] if self.given else {}
+        others = (each.name for each in session.get_inputs() if each.type not in _FLOATING_POINT)
+        return any(name not in given for name in others)
+
     def draw(
         self, session: Any, seed: int, sizes: Mapping[str, int] | None = None, style: Style = Style.RANDOM
     ) -> Feed:
@@ -462,6 +468,9 @@ class SampleInputs:
         """Sizes by the texts of the dimensions in shapes."""
         symbols = self.dimensions.symbols if self.dimensions is not None else ()
         return {each.dim: sizes[each.name] for each in symbols if each.name in sizes} or dict(sizes)
+
+
+_FLOATING_POINT = {tensor_name(dtype.label) for dtype in DType if dtype.is_float}
 
 
 def _extents(one: Input, sizes: Mapping[str, int]) -> list[int]:
