@@ -114,7 +114,7 @@ def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> Ca
 
 _MIN_KERNELS = 3  # that a fit needs
 _WITH_ARITHMETIC = frozenset(("convolution", "matmul"))
-"""Families whose kernels have different ratios of operations to bytes, so that both terms can be told apart."""
+"""Families whose kernels have different ratios of operations to bytes, so that the fit separates both terms."""
 
 
 class Sample(NamedTuple):

@@ -395,7 +395,7 @@ class Graph:
         self.version += 1
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value a name that no other value has. The value becomes the last of `values`."""
+        """Give a value a name that no other value has. The value is then the last of `values`."""
         if self._names.get(name, value) is not value:
             raise ValueError(f"duplicate value name {name!r}")
         del self._names[value.name]

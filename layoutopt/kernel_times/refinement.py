@@ -147,7 +147,7 @@ class Refinement:
         kinds: set[Hashable] = set()
         found: dict[str, TimedModel] = {}
         for each in sorted(used, key=lambda each: -each.total):
-            # The price of an op that is fused is a share of that of its only kernel.
+            # A fused op has a share of the price of its only kernel.
             limit = inf if len(each.priced_kernels) == 1 else each.seconds * _MAX_PRICE_RATIO
             for priced in each.priced_kernels:
                 if priced.kernel is None or priced.seconds > limit:

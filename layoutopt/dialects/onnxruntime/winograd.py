@@ -421,7 +421,7 @@ class TransformedFilter:
 
 Arrays: TypeAlias = list[Value]
 Component: TypeAlias = Callable[[int, Arrays | None, bool], Arrays]
-"""A component, by its index, plus what is added; activated if it is the last term of a result."""
+"""A component, by its index, plus an addend; activated if it is the last term of a result."""
 
 
 class WinogradRewriter:
@@ -459,7 +459,7 @@ class WinogradRewriter:
     def _outputs(
         self, tiles: Tiles, component: Component, added: Sequence[Arrays | None], is_final: bool
     ) -> list[Arrays]:
-        """The output transform A^T of rows or columns: every output of a tile, plus what is added to it."""
+        """The output transform A^T of rows or columns: every output of a tile, plus its addend."""
         last = tiles.num_components - 1
         pairs: dict[int, tuple[Arrays, Arrays]] = {}  # sums for even outputs, differences for odd ones
         for first in range(1, last, 2):
