@@ -1,4 +1,4 @@
-"""The function `optimize`, which rewrites a model for a target; its stages are in `driver.stages`."""
+"""The function `optimize`, which rewrites a model in the stages of `driver.lifting`, `driver.stages` and `driver.result`."""
 
 import onnx_ir
 

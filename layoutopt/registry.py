@@ -68,7 +68,7 @@ class EntryPoints(Mapping[str, T]):
         return name in self._loaded or name in self.found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._loaded | self.found)
+        return iter([*(name for name in self._loaded if name not in self.found), *self.found])
 
     def __len__(self) -> int:
         return len(self._loaded | self.found)
@@ -84,11 +84,17 @@ class EntryPoints(Mapping[str, T]):
 
     def _load(self, entry: EntryPoint) -> T:
         try:
-            return self._accept(entry.load())
+            found = entry.load()
         except Exception as error:  # the code of another package
-            is_refused = isinstance(error, TypeError | ValueError)
-            what = str(error) if is_refused else f"cannot be loaded: {type(error).__name__}: {error}"
-            raise self._error(what, where=self._where(entry), hint="repair or uninstall the package") from error
+            raise self._unusable(entry, error) from error
+        try:
+            return self._accept(found)
+        except Exception as error:  # of `accept`, or of a function of the package that makes the object
+            raise self._unusable(entry, error, is_refused=isinstance(error, TypeError | ValueError)) from error
+
+    def _unusable(self, entry: EntryPoint, error: Exception, *, is_refused: bool = False) -> LayoutoptError:
+        what = str(error) if is_refused else f"cannot be loaded: {type(error).__name__}: {error}"
+        return self._error(what, where=self._where(entry), hint="repair or uninstall the package")
 
     def _where(self, entry: EntryPoint) -> str:
         return f"package {package_of(entry)}: entry point {entry.name} = {entry.value} of {self.group}"
@@ -98,15 +104,15 @@ def library(name: str, extra: str, where: str) -> Any:
     """The module of a library that an extra of layoutopt installs.
 
     Raises:
-        LayoutoptError: it is not installed.
+        LayoutoptError: it is not installed, or cannot be imported.
     """
     try:
         return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
+    except ImportError as error:
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == name
         hint = f"install it with: pip install 'layoutopt[{extra}]'"
-        raise LayoutoptError(f"needs the package {name}", where=where, hint=hint) from error
+        what = f"needs the package {name}" if is_missing else f"cannot import the package {name}: {error}"
+        raise LayoutoptError(what, where=where, hint=hint) from error
 
 
 def package_of(entry: EntryPoint) -> str:

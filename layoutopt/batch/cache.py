@@ -74,7 +74,7 @@ class Cache:
             raise ArgumentError(what, where=path_text(folder), hint="name a new or an empty folder")
 
     def find(self, key: str, source: Path) -> tuple[Report, Path | None] | None:
-        """The report and the result for a key and a model file; None if there is none, or the model stays unchanged.
+        """The report, and the file of the result, None if the model stays unchanged; None without an entry.
 
         An entry that is damaged or another's is removed.
         """

@@ -117,7 +117,7 @@ def formats(given: Given, name: str | None) -> None:
 
 def _parsed_shape(value: str) -> tuple[int, ...]:
     """Parse a shape: `1,17,5,4`, `1x17x5x4` or `[1, 17, 5, 4]`; the empty text is a scalar."""
-    if not re.fullmatch(r"[\[(]?[0-9, x]*[\])]?", value):
+    if not re.fullmatch(r"([\[(])?([0-9]+( *[,x] *[0-9]+)*)?(?(1)[\])])", value):
         raise UsageError("not a shape", where=f"--shape {value}", hint="write it like 1,17,5,4")
     return tuple(map(int, re.findall("[0-9]+", value)))
 

@@ -59,7 +59,8 @@ def ci(given: Given, models: Sequence[Path]) -> int:
         record.add("--update-baseline", path, FileKind.BASELINE, lambda: _updated(old, path, files, checked))
 
     cost_model, runtime = settings[files[0]].hardware()
-    old = Baseline() if path is None or (is_updated and not path.is_file()) else read_baseline(path)
+    is_new = path is None or (is_updated and not (path.is_file() and path.stat().st_size))
+    old = Baseline() if path is None or is_new else read_baseline(path)
     compared = None if is_updated else path
     if compared is not None:
         old.check_target(cost_model.name, runtime.name, compared)

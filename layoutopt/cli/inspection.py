@@ -64,7 +64,7 @@ def inspect(given: Given, model: Path) -> None:
     record.add("--html", given.html, FileKind.PAGE, lambda: page_text(result, before, model, settings, is_plan=True))
     is_planned = given.html is not None or folder is not None or given.is_set("target", model)
     if not is_planned and (stamped := _stamped(model)) is not None:
-        note = "Give --target to plan the model again."
+        note = "Give another --target to plan the model again."
         record.show(
             stamped, Document(title=path_text(model), aside=stamped["state"], record=stamped["stamp"], note=note)
         )

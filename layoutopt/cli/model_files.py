@@ -83,13 +83,14 @@ def _named_by(argument: Path, output: Path | None) -> list[tuple[Path, Path]]:
 def _below(folder: Path) -> Iterator[Path]:
     """The *.onnx files of a folder and its subfolders, except hidden ones, sorted by name.
 
-    Pipes, sockets and devices are left out, since reading them may not end. A link to a missing file is
-    reported when it is read.
+    Pipes, sockets and devices are left out, since reading them may not end. A link to a file that is missing or
+    unreadable is reported when it is read.
     """
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
-        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not is_hidden and (path.is_file() or not path.exists()):
-            yield path
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for path in (Path(parent, name) for name in sorted(names) if not name.startswith(".")):
+            if path.suffix == SUFFIX and (os.path.isfile(path) or not os.path.exists(path)):
+                yield path
 
 
 # --- results -----------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The files that a command writes, checked before its work: texts and the JSON record; models on stdin and stdout."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,7 @@ from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.options import Given
 from layoutopt.cli.rendering.terminal import Document, documents_text, json_text, show_text, stdout_error
 from layoutopt.driver.result import Result
-from layoutopt.errors import ModelError
+from layoutopt.errors import ModelError, OutputError
 from layoutopt.files import (
     FileKind,
     Overwrite,
@@ -62,6 +63,7 @@ class OutputFiles:
         self._path = None if self.is_printed else given.json
         self._is_quiet = given.is_quiet
         self._has_lines = False
+        self._error: OutputError | None = None
         self._record = ""
         self._taken = [
             *((each, "a model") for each in sources),
@@ -112,12 +114,16 @@ class OutputFiles:
         """Print the record or, unless only warnings are printed, the text.
 
         Raises:
+            OutputError: a line of `add_line` could not be written.
             StdoutError: stdout cannot be written.
         """
+        if self._error is not None:
+            raise self._error
+        note = "; all files are written" if self._texts or self.overwrite.output else ""
         if self.is_printed:
-            show_text(self._record)
+            show_text(self._record, note)
         elif not self._is_quiet:
-            show_text(text)
+            show_text(text, note)
 
     def show(self, data: Any, *documents: Document) -> None:
         """Write all files, and print the record or the documents; `data` is that of `staged`.
@@ -133,20 +139,35 @@ class OutputFiles:
     def add_line(self, data: Any, source: Path) -> None:
         """Print one line about a model, or write it to the file, which the first line replaces and the others extend.
 
+        After an error, which `print` raises, the file gets no more lines.
+
         Raises:
-            OutputError: the file cannot be written.
             StdoutError: stdout cannot be written.
         """
         text, kind = json_text(data, None), FileKind.REPORT
         if self.is_printed:
             show_text(text)
-        elif self._path is not None and self._has_lines:
-            mark = self.overwrite.mark(self._path, kind, [source])
-            with output_errors(self._path), self._path.open("a", encoding="utf-8") as file:
-                file.write(marked(text, kind, mark))
-        elif self._path is not None:
-            write_text(self._path, text, kind, self.overwrite, [source])
-            self._has_lines = True
+        elif self._path is not None and self._error is None:
+            try:
+                if self._has_lines:
+                    _append(self._path, marked(text, kind, self.overwrite.mark(self._path, kind, [source])))
+                else:
+                    write_text(self._path, text, kind, self.overwrite, [source])
+                    self._has_lines = True
+            except OutputError as error:
+                self._error = error
+
+
+def _append(path: Path, text: str) -> None:
+    """Add text to a file, or nothing if not all of it can be written; then it raises an OutputError."""
+    with output_errors(path):
+        size = path.stat().st_size
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError:
+            os.truncate(path, size)
+            raise
 
 
 # --- models ------------------------------------------------------------------------------------------------

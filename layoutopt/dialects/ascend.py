@@ -243,7 +243,7 @@ CAST = "TransData"
 
 
 class Ascend(Functions):
-    """CastData from NCHW to NC1HWC0  -->  layoutopt.ascend.TransData."""
+    """Calls functions with the format names of Ascend: CastData from NCHW to NC1HWC0  -->  layoutopt.ascend.TransData."""
 
     name = "ascend"
 

@@ -40,7 +40,7 @@ class Label:
 
 
 class Functions(Dialect):
-    """Conv in NHWC  -->  layoutopt.Conv_NHWC."""
+    """Calls a model-local function for each op in a format: Conv in NHWC  -->  layoutopt.Conv_NHWC."""
 
     name = "functions"
     passes = (EqualizeMatmulRanks(), HoistFromQdqGroups(), *COMPACT)

@@ -9,7 +9,7 @@ from layoutopt.passes import HoistFromQdqGroups
 
 
 class Ops(Dialect):
-    """Conv in NHWC  -->  Transpose, Conv, Transpose.
+    """Expands ops and conversions to standard ONNX ops: Conv in NHWC  -->  Transpose, Conv, Transpose.
 
     The conversions are written outside of QDQ groups, on integers, since runtimes match a group by adjacent ops.
     """
@@ -24,7 +24,7 @@ class Ops(Dialect):
 
 
 class Standard(Ops):
-    """Relu in NHWC  -->  Relu on an array of that shape; Conv stays in NCHW.
+    """Writes standard ONNX ops in the formats that they have: Relu in NHWC  -->  Relu on an array of that shape.
 
     A convolution has another format only if it is pinned, and is then written with Transposes, as in the dialect `ops`.
     """

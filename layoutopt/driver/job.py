@@ -42,8 +42,8 @@ Target: TypeAlias = str | CostModel | Iterable[str | CostModel]
 _MODEL_HINT = "give a path, bytes, a binary file, an onnx.ModelProto or an onnx_ir.Model"
 _TARGET_HINT = "give a name, the path of a .toml file, a cost model, or a list of these"
 
-FIRST = "lower"
-"""The name after which a pass of an installed package is the first on the lowered graph of every dialect."""
+LOWER = "lower"
+"""The step before the passes of a dialect; a pass of an installed package may name it in `after`, not in `before`."""
 
 _THRESHOLDS = (1_000_000, 10, 10)
 """New objects per collection of the youngest generation, and collections of one generation per collection of the next."""
@@ -189,12 +189,12 @@ def lowered_passes(dialect: Dialect) -> tuple[Pass, ...]:
     """
     added = extensions_behind_lowering()
     known = {step.name for each in DIALECTS.values() for step in each.passes} if added else set()
-    known |= {FIRST, *(each.name for each in added.values())}
+    known |= {each.name for each in added.values()}
     for name, each in added.items():
-        if (neighbour := each.before or each.after) not in known:
+        if (neighbour := each.before or each.after) not in known and each.after != LOWER:
             where = f"package {package_of(EXTENSIONS.found[name])}: pass {each.name}"
             raise ExtensionError(f"no pass '{neighbour}' to run next to", where=where, hint="see layoutopt list passes")
-    first = [each for each in added.values() if each.after == FIRST]
+    first = [each for each in added.values() if each.after == LOWER]
     return Pipeline((*first, *dialect.passes)).extended([each for each in added.values() if each not in first]).passes
 
 
@@ -398,7 +398,7 @@ def check_types(options: Options) -> None:
     Raises:
         ArgumentError: a callback is no function, or the pipeline is none.
     """
-    kinds: dict[str, Any] = {"pipeline": Pipeline, "watch": Callable, "progress": Callable}
+    kinds: dict[str, Any] = {"pipeline": Pipeline, "watch": Callable, "progress": Callable, "sizes_found": Callable}
     for name, kind in kinds.items():
         value = getattr(options, name)
         if value is not None and not isinstance(value, kind):

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import onnx_ir
 
 from layoutopt import inference, onnx_io
-from layoutopt.driver.job import FIRST, Job, lowered_passes
+from layoutopt.driver.job import LOWER, Job, lowered_passes
 from layoutopt.driver.lifting import Lifted
 from layoutopt.driver.measuring import measure
 from layoutopt.driver.model_faults import has_fault, is_loadable, raise_if_refused
@@ -93,7 +93,7 @@ def plan(job: Job, lifted: Lifted) -> str:
 def lower(job: Job, graph: Graph) -> Graph | str:
     """The graph on arrays of physical shape, after the passes of the dialect, or the reason why the original should stay."""
     context = job.context
-    job.progress(FIRST)
+    job.progress(LOWER)
     context.block = job.dialect.block(graph)
     lowered = job.dialect.lower(graph)
     job.passes += Pipeline(lowered_passes(job.dialect)).run(lowered, context, job.watch)

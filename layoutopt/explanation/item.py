@@ -44,21 +44,17 @@ def explain_item(view: PlanView, item: Value | Op, limit: int) -> ItemExplanatio
     Args:
         view: the plan.
         item: the tensor or op.
-        limit: the largest number of candidates that are priced.
+        limit: the largest number of candidates that are priced: the chosen one, then those with the cheapest kernels.
     """
     op, candidates, fields = _tensor(view, item) if isinstance(item, Value) else _op(view, item)
     if op is None or len(candidates) < 2:
         return ItemExplanation(**fields)
     chosen, options = view.choice[op], view.problem.ops[op]
-    candidates.sort(key=lambda each: chosen not in each[1])
+    ranked = [(chosen not in each, min(options[one].price for one in each), text, each) for text, each in candidates]
+    ranked.sort(key=lambda each: each[:2])
     found = [
-        alternative(
-            view,
-            text,
-            ProblemEdit(allowed_options={op: frozenset(positions)}),
-            min(options[each].price for each in positions),
-        )
-        for text, positions in candidates[:limit]
+        alternative(view, text, ProblemEdit(allowed_options={op: frozenset(positions)}), seconds)
+        for _, seconds, text, positions in ranked[:limit]
     ]
     found[1:] = sorted(found[1:], key=lambda each: (each.extra_seconds is None, each.extra_seconds or 0.0))
     more = len(candidates) - len(found)

@@ -3,6 +3,7 @@
 Ops, tensors and states are the numbers of the planning problem; `GRAPH_OUTPUT` is the number of the graph as a reader.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,9 +124,19 @@ class PlanView:
 
     def required(self, tensor: int) -> list[tuple[int, int]]:
         """The readers of a tensor and the state that each requires; several for an op that reads it more than once."""
-        states = ((op, each) for op in range(len(self.units)) for each in self.option(op).operand_states)
-        found = dict.fromkeys((op, state) for op, (read, state) in states if read == tensor)
-        return [*found, *((GRAPH_OUTPUT, state) for state in self.problem.tensors[tensor].required_states)]
+        return [
+            *self._readers[tensor],
+            *((GRAPH_OUTPUT, state) for state in self.problem.tensors[tensor].required_states),
+        ]
+
+    @cached_property
+    def _readers(self) -> dict[int, dict[tuple[int, int], None]]:
+        """The ops that read each tensor, and the state that each requires, as keys in the order of the ops."""
+        found: dict[int, dict[tuple[int, int], None]] = defaultdict(dict)
+        for op in range(len(self.units)):
+            for tensor, state in self.option(op).operand_states:
+                found[tensor][op, state] = None
+        return found
 
     def casts(self) -> Iterator[CastInPlan]:
         """The casts of the plan with their readers."""

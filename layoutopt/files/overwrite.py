@@ -113,7 +113,7 @@ def mark_of_model(path: Path) -> str:
 
 
 def has_kind(path: Path, kind: FileKind, marks: Sequence[str]) -> bool:
-    """Whether an existing text file is a baseline, or each record of JSON or comment with a mark has another of these."""
+    """Whether an existing text file is a baseline, or all its records have marks, all different and among `marks`."""
     content = _content(path)
     if kind is FileKind.BASELINE:
         return _BASELINE.match(content) is not None

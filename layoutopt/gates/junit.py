@@ -29,8 +29,10 @@ def junit(report: GateReport) -> str:
 
 def _add_case(suite: Element, model: ModelResult, check: str) -> None:
     case = SubElement(suite, "testcase", name=check, classname=printable(model.model))
-    for finding in model.findings:
-        if finding.check == check and finding.level == "warning":
-            SubElement(case, "system-out").text = printable(finding.message)
-        elif finding.check == check:
-            SubElement(case, "error" if check == PLAN else "failure", message=printable(finding.message))
+    if check == PLAN:
+        case.set("time", f"{model.seconds:.3f}")
+    found = [(each.level, printable(each.message)) for each in model.findings if each.check == check]
+    for message in (message for level, message in found if level == "error"):
+        SubElement(case, "error" if check == PLAN else "failure", message=message, type=check)
+    if warnings := [message for level, message in found if level == "warning"]:
+        SubElement(case, "system-out").text = "\n".join(warnings)

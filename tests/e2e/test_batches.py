@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -88,6 +89,27 @@ def test_an_interruption_ends_in_one_line_and_leaves_nothing_half_written(tmp_pa
         for _ in range(200):
             os.killpg(process.pid, 0)
             time.sleep(0.05)
+
+
+def test_unreadable_links_and_a_full_disk_end_no_batch(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m" / ".git").mkdir()
+    (tmp_path / "m" / ".git" / "link.onnx").symlink_to("n" * 300)
+    (tmp_path / "m" / "link.onnx").symlink_to("n" * 300)
+    done = cli("m", "-o", "out", *FAST, "--json", "r.jsonl", "-q")
+    assert done.code == 3 and lines("r.jsonl").keys() == {
+        f"m/{each}.onnx" for each in ("a", "link", "relu", "sub/b", "text")
+    }
+    monkeypatch.setattr("layoutopt.cli.output_files.marked", lambda *_: "x" * 100_000)  # is larger than the limit
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (90_000, limit[1]))
+    try:
+        failed = cli("m", "-o", "out", *FAST, "--json", "r.jsonl", "-q")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert failed.code == 8 and "r.jsonl: the file is larger than" in failed.err.splitlines()[-1]
+    assert len(lines("r.jsonl")) == 1 and failed.err.count("error: m/") == 2
 
 
 # --- Python ------------------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ def test_numbers_are_those_of_the_report_of_optimize(
 
 def test_the_baseline(cli: Cli, models: Path, tmp_path: Path) -> None:
     assert cli("ci", "models/net.onnx", *PLANNED, *BASELINE).code == 2  # there is no such file
+    (tmp_path / "baseline.json").touch()
     assert cli("ci", "models", *PLANNED, *BASELINE, "--update-baseline").code == 0
     content = (tmp_path / "baseline.json").read_text()
     same = cli("ci", "models", *PLANNED, *BASELINE)

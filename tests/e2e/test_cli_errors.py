@@ -67,6 +67,8 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "no argument": (2, "MODEL", "optimize"),
     "tolerance": (2, "--tolerance", "verify model.onnx model.onnx --tolerance nan"),
     "shape": (2, "not a shape", "formats NHWC --shape 1,b"),
+    "open shape": (2, "not a shape", "formats --shape [1,2"),
+    "unfinished shape": (2, "not a shape", "formats --shape 1x"),
     "shape without a format": (2, "name a format", "formats --shape 1,2"),
     "system": (2, "no such system", "formats --system windows"),
     "jobs": (2, "Invalid value for '--jobs'", "optimize [me]*.onnx --jobs -1"),

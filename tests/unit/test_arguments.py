@@ -87,6 +87,7 @@ BAD: list[dict[str, Any]] = [
     {"time_limit": float("nan")},
     {"pipeline": []},
     {"watch": "all"},
+    {"sizes_found": 3},
     {"model": 3},
     {"model": "a\0b"},
 ]

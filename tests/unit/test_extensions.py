@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from layoutopt.ops import base
 from layoutopt.passes import EXTENSIONS as PASSES
 from layoutopt.passes import default_pipeline
 from layoutopt.patterns import base as pattern_base
-from layoutopt.registry import EntryPoints, instance_of
+from layoutopt.registry import EntryPoints, instance_of, library
 
 
 class Second(OneAxis):
@@ -49,6 +50,12 @@ class Nowhere(Step):
     """A pass without a position in the pipeline."""
 
     name, after = "nowhere", ""
+
+
+class Before(Step):
+    """A pass before the passes of all dialects, which only `after` can express."""
+
+    name, before, after = "before", "lower", ""
 
 
 NUMBER = 7
@@ -93,6 +100,25 @@ def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {name: [each.name for each in lowered_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
     assert names["onnxruntime"][names["onnxruntime"].index("winograd") + 1] == "behind"
     assert all("behind" not in names[name] for name in ("functions", "ascend", "ops"))
+    install(monkeypatch, PASSES, before="Before")
+    with pytest.raises(ExtensionError, match="no pass 'lower' to run next to"):
+        lowered_passes(dialects.DIALECTS["ops"])
+
+
+def test_an_import_that_fails_is_named_and_the_order_is_that_of_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    group: EntryPoints[Any] = EntryPoints("some.group", str, built_in={"z": ""})
+    found = {name: EntryPoint(name, f"{__name__}:NUMBER", "some.group") for name in "ab"}
+    monkeypatch.setattr(group, "found", found)
+    assert group["b"] == "7" and [*group] == ["z", "a", "b"]
+    monkeypatch.setattr(EntryPoint, "load", lambda _: int("x"))
+    with pytest.raises(ExtensionError, match="cannot be loaded: ValueError"):
+        dict(group)
+
+
+def test_a_library_that_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layoutopt.registry.import_module", lambda _: exec("from os import nothing"))
+    with pytest.raises(LayoutoptError, match="cannot import the package torch: cannot import name 'nothing'"):
+        library("torch", "torch", "export")
 
 
 @pytest.mark.parametrize(

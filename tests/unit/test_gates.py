@@ -144,6 +144,7 @@ def report(*names: str) -> GateReport:
     found = Numbers(transposes=1, casts=1, bytes_moved=8, speed_up=1.5)
     findings = [
         Finding(check="max-casts", level="error", message="casts: 1, the budget is 0"),
+        Finding(check="baseline", level="warning", message="another version wrote it"),
         Finding(check="baseline", level="error", message="transposes: 1, the baseline has 0"),
         Finding(check="baseline", level="warning", message="the model has changed"),
         Finding(check="min-speedup", level="warning", message="the estimated speed-up is not checked"),
@@ -183,6 +184,7 @@ def test_junit_is_xml_with_a_test_case_per_check() -> None:
         ("max-transposes", []),
         ("baseline", ["failure", "system-out"]),
     ]
+    assert cases[0].get("time") == "0.000" and cases[-1][1].text == "another version wrote it\nthe model has changed"
 
 
 def parsed(command: str) -> tuple[str, dict[str, str], str]:
@@ -203,7 +205,7 @@ def parsed(command: str) -> tuple[str, dict[str, str], str]:
 
 def test_annotations_are_one_line_each_and_escaped() -> None:
     found = [parsed(each) for each in annotations(report("models/a.onnx", PRINTABLE), Path())]
-    assert [name for name, _, _ in found] == ["error"] * 5 + ["warning"] * 4
+    assert [name for name, _, _ in found] == ["error"] * 5 + ["warning"] * 6
     assert [properties["file"] for _, properties, _ in found[:3:2]] == [
         "models/a.onnx",
         PRINTABLE,

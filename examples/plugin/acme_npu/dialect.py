@@ -6,7 +6,7 @@ from layoutopt.extend import Functions, Label, Op
 
 
 class Acme(Functions):
-    """Conv in NHWC  -->  layoutopt.acme.Conv <formats = "(NHWC, OHWI) -> (NHWC)">."""
+    """Calls functions named as ops: Conv in NHWC  -->  layoutopt.acme.Conv <formats = "(NHWC, OHWI) -> (NHWC)">."""
 
     name = "acme"
 

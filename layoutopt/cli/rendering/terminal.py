@@ -169,8 +169,8 @@ def rendered(*parts: RenderableType) -> str:
     return "".join(f"{each.rstrip()}\n" for each in page.getvalue().splitlines())
 
 
-def show_text(content: str) -> None:
-    """Print text on stdout unchanged.
+def show_text(content: str, note: str = "") -> None:
+    """Print text on stdout unchanged; `note` is the end of the hint if that fails.
 
     Raises:
         StdoutError: stdout cannot be written.
@@ -179,12 +179,12 @@ def show_text(content: str) -> None:
         sys.stdout.write(content)
         sys.stdout.flush()
     except OSError as error:  # typer handles some of these errors differently
-        raise stdout_error(error, "redirect it elsewhere; all files are written") from error
+        raise stdout_error(error, note) from error
 
 
-def stdout_error(error: OSError, hint: str = "redirect it elsewhere") -> StdoutError:
+def stdout_error(error: OSError, note: str = "") -> StdoutError:
     """The error of stdout that cannot be written."""
-    return StdoutError((error.strerror or str(error)).lower(), where="stdout", hint=hint)
+    return StdoutError((error.strerror or str(error)).lower(), where="stdout", hint=f"redirect it elsewhere{note}")
 
 
 def line(*spans: tuple[str, str]) -> Text:

@@ -60,7 +60,7 @@ _PASSES = (
 
 @dataclass(frozen=True, slots=True)
 class OnnxRuntime(Dialect):
-    """Conv in NCHW8c  -->  com.microsoft.nchwc.Conv.
+    """Calls the kernels of onnxruntime on CPUs: Conv in NCHW8c  -->  com.microsoft.nchwc.Conv.
 
     Attributes:
         arrays: the blocks of blocked arrays, and their declared shapes.
