@@ -84,11 +84,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "target to explain": (4, "no target 'nothing'", "explain model.onnx -t nothing"),
     "no pin to explain": (2, "not a pin", "explain model.onnx --pin x"),
     "no dimension to explain": (2, "all extents are fixed", "explain model.onnx --dim N=2"),
-    "explained pin of nothing": (
-        6,
-        "none: there is no such tensor",
-        "explain model.onnx -t ascend-310 --pin none=NHWC",
-    ),
+    "pin to explain": (6, "none: there is no such tensor", "explain model.onnx -t ascend-310 --pin none=NHWC"),
 }
 
 

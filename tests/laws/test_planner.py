@@ -371,8 +371,6 @@ def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:
 def test_a_plan_of_a_target_is_the_same_for_every_order() -> None:
     for seed in range(15):
         graph, model = Generator(seed).build(), load_target("ascend-910b")
-        first, second = (
-            planner.make_plan(planner.PlanRequest(each, model))
-            for each in (graph, shuffled(graph, random.Random(seed)))
-        )
+        graphs = (graph, shuffled(graph, random.Random(seed)))
+        first, second = (planner.make_plan(planner.PlanRequest(each, model)) for each in graphs)
         assert without_constants(first) == without_constants(second), seed

@@ -20,15 +20,7 @@ from layoutopt.inference.op_inference import infer_elements
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, TensorType
 from layoutopt.onnx_io import emit, to_bytes
-from layoutopt.ops.shape_functions import (
-    Node,
-    Operand,
-    as_elements,
-    elements,
-    elements_of,
-    shapes,
-    shapes_of,
-)
+from layoutopt.ops.shape_functions import Node, Operand, as_elements, elements, elements_of, shapes, shapes_of
 from layoutopt.runtime.session import inference_session
 from layoutopt.sample_inputs.dimensions import Dimensions, plausible_sizes
 
