@@ -36,7 +36,7 @@ def computed_names(message: onnx.ModelProto) -> set[str]:
 
 
 def tensors_between(message: onnx.ModelProto, names: Iterable[str], cuts: Collection[str]) -> frozenset[str]:
-    """The tensors that a model computes for some of them, those of bodies included, from its inputs and from `cuts`."""
+    """The tensors that a model computes for `names`, those of bodies included, from its inputs and from `cuts`."""
     producers = {name: node for node in message.graph.node for name in node.output if name}
     found, pending = set[str](), [name for name in names if name in producers]
     while pending:
