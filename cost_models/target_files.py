@@ -163,7 +163,7 @@ def merge(parent: Table, child: Table) -> Table:
 
 def merge_rows(parent: list[Any], child: list[Any]) -> list[Any]:
     """The rows of a file, without those that remove a row, then the inherited ones that it neither replaces nor removes."""
-    own, inherited = [identity(row) for row in child], [identity(row) for row in parent]
+    own, inherited = [identity(row) for row in child], [identity(row) for row in parent if not is_removal(row)]
     kept = [row for row in child if not (is_removal(row) and identity(row) in inherited)]
     return kept + [row for row in parent if identity(row) not in own]
 

@@ -160,12 +160,19 @@ def same_inputs(
     samples = sample_inputs_for(models[0], _among(own, known), _among(names, given))
     sizes = defaults | _among(defaults, samples.planned) | _among(defaults, known)
     drawn = [samples.draw(each, seed, sizes) for each in interfaces]
-    feeds = [feed | _among(feed, given) for feed in drawn]
+    feeds = [
+        {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
+        for feed in drawn
+    ]
     return sizes, {name: size for name, size in sizes.items() if name not in known}, feeds
 
 
 def _among(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
+
+
+def _shared(first: Array | None, own: Array) -> Array:
+    return own if first is None or (first.shape, first.dtype) != (own.shape, own.dtype) else first
 
 
 def _runnable_cases(

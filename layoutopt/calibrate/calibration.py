@@ -73,7 +73,7 @@ def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> Ca
         progress: called with the name of each step.
 
     Raises:
-        TargetError: no target has the kernels of this machine's processor.
+        TargetError: no target has the kernels of this machine's processor, or no group of kernels has enough times for a fit.
     """
     begin = perf_counter()
     name = host_target()
@@ -86,6 +86,9 @@ def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> Ca
     times = RequestedTimes(KernelStore(Machine.current(threads)), inf)
     times.request(Random(0).sample(kernels, len(kernels)))  # similar ones would share caches
     groups = grouped(kernels, times.get, before)
+    if not groups:
+        what = f"no kernel could be timed at {_MIN_KERNELS} shapes, which a fit needs"
+        raise TargetError(what, where=name, hint="check that onnxruntime runs models on this machine")
     progress("fitting")
     today = date.today().isoformat()
     where = f"{cpu} with {name.removeprefix('cpu-').upper()}, {threads} thread{'s' if threads > 1 else ''}"

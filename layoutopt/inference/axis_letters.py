@@ -22,7 +22,7 @@ from layoutopt.ir.types import Op, Value
 from layoutopt.ops import Inapplicable, flags, rule_of
 from layoutopt.ops.axiswise import AxiswiseRule
 from layoutopt.ops.matrix_product import MatrixProduct
-from layoutopt.ops.region_ops import regions_with_rule
+from layoutopt.ops.region_ops import Link, boundary, regions_with_rule
 from layoutopt.ops.view import Transpose
 
 ValueAxis: TypeAlias = tuple[Value, int]
@@ -76,7 +76,9 @@ def infer_axis_letters(graph: Graph) -> None:
 def _same_axes(op: Op) -> Iterator[list[ValueAxis]]:
     """Sets of axes of the operands of an op that are the same axis."""
     rule = rule_of(op)
-    if is_cast(op) or isinstance(rule, Transpose):
+    if (links := boundary(op)) is not None:
+        yield from _at_boundary(links)
+    elif is_cast(op) or isinstance(rule, Transpose):
         x, y = op.inputs[0], op.outputs[0]
         if x is not None and y is not None and x.rank is not None:
             order = rule.perm(op) if isinstance(rule, Transpose) else range(x.rank)
@@ -90,6 +92,19 @@ def _same_axes(op: Op) -> Iterator[list[ValueAxis]]:
                 for axis, number in enumerate(numbers):
                     groups.setdefault(number, []).append((value, axis))
         yield from groups.values()
+
+
+def _at_boundary(links: Iterable[Link]) -> Iterator[list[ValueAxis]]:
+    """The axes of the values at the boundary of an op's regions, except those that regions do not have."""
+    for link in links:
+        outer = [value for value in (link.operand, link.output) if value is not None and value.rank]
+        rows = [
+            [(value, axis) for axis in range(value.rank or 0) if link.scan_axis not in (axis, axis - (value.rank or 0))]
+            for value in outer
+        ]
+        rows += [[(value, axis) for axis in range(value.rank or 0)] for value in (*link.inputs, *link.results)]
+        if len({len(row) for row in rows}) == 1:
+            yield from map(list, zip(*rows, strict=True))
 
 
 def _completed(known: Mapping[int, str], rank: int) -> str:

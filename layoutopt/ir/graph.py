@@ -168,13 +168,6 @@ class Graph:
         found = (self.producer(value) for value in op.inputs if value is not None)
         return list(dict.fromkeys(each for each in found if each is not None))
 
-    def output_index(self, value: Value) -> int:
-        """The index of `value` among the outputs of its producer; KeyError if it has none."""
-        producer = self.producer(value)
-        if producer is None:
-            raise KeyError(value.name)
-        return int(next(iter(self._digraph.succ[producer][value])))
-
     def uses(self, value: Value) -> list[Use]:
         """Every use of `value`, in the order of the ops and inputs."""
         uses = [Use(op, int(key)) for op, keys in self._digraph.succ[value].items() for key in keys]

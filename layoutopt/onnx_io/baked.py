@@ -36,9 +36,9 @@ def normalized(baked: ir.Model, model: ir.Model) -> ir.Model:
 
 
 def _order_and_rename(graph: Graph, model: ir.Model) -> None:
-    """Order ops depth first from the outputs, and constants by their first readers; name new ones by their positions.
+    """Order ops depth first from the outputs, and constants by their first readers.
 
-    onnxruntime's own orders and new names depend on memory addresses.
+    Ops and values that onnxruntime added are named by their positions. Its own orders and names depend on memory addresses.
     """
     regions = graph.regions()
     nodes = {node.name or "" for node in model.graph.all_nodes()}

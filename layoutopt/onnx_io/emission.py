@@ -190,7 +190,6 @@ class Emission:
             node.doc_string = origin.doc_string
             node.metadata_props.update(origin.metadata_props)
             if (node.domain, node.op_type) == (origin.domain, origin.op_type):
-                node.overload = origin.overload
                 node.device_configurations = origin.device_configurations
         return node
 

@@ -1,7 +1,6 @@
 """The inputs and outputs of a model, as its file or its graph declares them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
@@ -49,12 +48,6 @@ class Interface:
     def get_inputs(self) -> tuple[Input, ...]:
         """The inputs, by the method name of onnxruntime's `InferenceSession`."""
         return self.inputs
-
-    def resolved(self, dims: Mapping[str, int]) -> "Interface":
-        """The interface with numbers for symbolic dimensions, and scalars for inputs of unknown rank."""
-        shapes = (tuple(dims[dim] if isinstance(dim, str) else dim for dim in each.shape or ()) for each in self.inputs)
-        inputs = tuple(replace(each, shape=shape) for each, shape in zip(self.inputs, shapes, strict=True))
-        return replace(self, inputs=inputs)
 
 
 def read_interface(model: Path) -> Interface:

@@ -156,10 +156,10 @@ _WITH_WEIGHTS = 1 << 22  # bytes; the checker copies the message, and takes 1.7 
 
 
 def check(model: ir.Model) -> None:
-    """Run onnx's checker and shape inference, with the weights if they are small.
+    """Run onnx's shape inference and checker, with the weights if they are small.
 
     Raises:
-        ModelError: the checker refuses the model; the message is the checker's, on one line.
+        ModelError: one of them refuses the model; the message is onnx's, on one line.
     """
     proto = weightless_message(model, small=_WITH_WEIGHTS if weight_bytes(model) <= _WITH_WEIGHTS else _SMALL)
     check_inference(proto)

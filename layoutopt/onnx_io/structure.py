@@ -114,6 +114,7 @@ class _Lifter:
             tuple(self._visible.get(value.name) if value.name else None for value in node.outputs),
             domain=node.domain,
             version=self.graph.opsets.setdefault(node.domain, 1),
+            overload=node.overload,
             name=node.name or "",
             attributes={name: attribute_from_ir(attr) for name, attr in node.attributes.items() if name not in sources},
             bodies=bodies,

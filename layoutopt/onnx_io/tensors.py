@@ -1,7 +1,8 @@
 """Checks of the tensors in a file: the number of elements, their type, and the location of external data.
 
-Only sizes are read. Sparse tensors are refused, since formats and onnx_ir support dense tensors only; so are tensors of
-attributes in external data, because attributes are written unchanged, and the model may be written to another folder.
+Only sizes are read. Sparse tensors are refused, since formats and onnx_ir support dense tensors only. Attributes are written
+unchanged, and the model may be written to another folder. So a tensor of an attribute in external data is refused if the model
+is read strictly or the data is outside of the model's folder; otherwise the model is read as ONNX Runtime saves it.
 
 A location of external data is a path relative to the folder of the model file, and must be inside of it. The file at that path
 may be a symbolic link, because a model hub stores a model as links into one cache folder:

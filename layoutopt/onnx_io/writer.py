@@ -146,12 +146,12 @@ def copy(
     """
     path = Path(path)
     Overwrite(() if source is None else (Path(source),), path, force, tuple(reads)).check(path, FileKind.MODEL)
+    if not isinstance(content, onnx.ModelProto) and path.exists() and path.samefile(content):
+        return WrittenFiles(path)
     with output_errors(path), Staging(path.parent) as staging:
         file, mark = staging.open(), _mark(source, path)
         if isinstance(content, onnx.ModelProto):
             file.write(content.SerializeToString(deterministic=True))
-        elif path.exists() and path.samefile(content):
-            return WrittenFiles(path)
         else:
             with Path(content).open("rb") as original:
                 shutil.copyfileobj(original, file)

@@ -101,7 +101,8 @@ class Repricer:
         pairs = enumerate(zip(choice, self.choice, strict=True))
         changed = ((op, self.problem.ops[op][option].tensors) for op, (option, own) in pairs if option != own)
         for ops, _ in sorted(connected(changed), key=lambda each: (len(each[0]), each[0])):
-            attempt = tuple(self.choice[op] if op in ops else option for op, option in enumerate(choice))
+            own = set(ops)
+            attempt = tuple(self.choice[op] if op in own else option for op, option in enumerate(choice))
             its_price = edited.price(attempt)
             if its_price <= price * (1 + TIE_TOLERANCE) and all(limit.allows(attempt) for limit in self.limits):
                 choice, price = attempt, its_price

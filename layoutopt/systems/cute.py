@@ -21,9 +21,9 @@ significant first. For (1, 32, 5, 5) in NCHW16c:
 
     (1,(16,2),5,5):(800,(1,400),80,16)
 
-Source: CUTLASS include/cute/layout.hpp, media/docs/cpp/cute/01_layout.md and 02_layout_algebra.md. The composition
-evaluates the function at every index, so it also finds results that CuTe's divisibility conditions exclude, and is never wrong
-where a sum of digits carries.
+Source: CUTLASS include/cute/layout.hpp, media/docs/cpp/cute/01_layout.md and 02_layout_algebra.md. The composition has another
+algorithm than in CuTe, which also finds results that CuTe's divisibility conditions exclude, and is never wrong where a sum of
+digits carries.
 """
 
 import ast
@@ -243,20 +243,28 @@ def coalesce(layout: CuteLayout) -> CuteLayout:
 def composition(outer: CuteLayout, inner: CuteLayout) -> CuteLayout:
     """The function `outer(inner(i))`; every coordinate of `inner` is one of the result.
 
-    Each mode of `inner` becomes the modes in which the offsets of its steps in `outer` ascend evenly. The result is compared
-    with the function at every index.
+    The stride of a mode of `inner` has digits in the extents of `outer`. As long as no digit carries, i steps have i times the
+    offset of one step, which makes a mode of the result; where a digit wraps around, the next mode begins. The modes of `inner`
+    are added, so the sum of their digits must not carry either.
 
     Raises:
         FormatError: the function is no layout of these modes, or there are not enough of them.
     """
-    leaves = [_layout(_even_modes(outer(np.arange(extent) * stride))) for extent, stride in inner.flat()]
+    modes = _radices(outer)
+    room = [extent - 1 for extent, _ in modes[:-1]]
+    leaves: list[CuteLayout] = []
+    for extent, stride in inner.flat():
+        pieces = _pieces(modes, extent, stride)
+        if pieces is None:
+            raise _no_layout(outer, inner)
+        for count, step in pieces:
+            for index, digit in enumerate(_digits(modes, step)[:-1]):
+                room[index] -= (count - 1) * digit
+        leaves.append(_layout(_merged((count, _at(modes, step)) for count, step in pieces)))
+    if min(room, default=0) < 0:
+        raise _no_layout(outer, inner)
     shapes, strides = [leaf.shape for leaf in leaves], [leaf.stride for leaf in leaves]
-    result = CuteLayout(nested(shapes, inner.shape), nested(strides, inner.shape))
-    if result.size != inner.size or (result.values() != outer(inner.values())).any():
-        raise FormatError(
-            f"the composition with {inner} is no layout", where=str(outer), hint="divide along its modes only"
-        )
-    return result
+    return CuteLayout(nested(shapes, inner.shape), nested(strides, inner.shape))
 
 
 def complement(layout: CuteLayout, cotarget: int | None = None) -> CuteLayout:
@@ -319,21 +327,51 @@ def _merged(modes: Iterable[Mode]) -> list[Mode]:
     return merged
 
 
-def _layout(found: Iterable[Mode]) -> CuteLayout:
+def _layout(modes: Sequence[Mode]) -> CuteLayout:
     """The layout of modes: `1:0` for none, without a tuple for one."""
-    modes = list(found)
     if len(modes) < 2:
         return CuteLayout(*modes[0]) if modes else CuteLayout(1, 0)
     return CuteLayout(tuple(extent for extent, _ in modes), tuple(stride for _, stride in modes))
 
 
-def _even_modes(values: Index) -> Iterator[Mode]:
-    """The modes whose values begin with these: the longest even ascents, the rest of each of which is left out."""
-    while len(values) > 1:
-        step = int(values[1])
-        count = next(iter(np.flatnonzero(np.diff(values) != step)), len(values) - 1) + 1
-        yield int(count), step
-        values = values[::count]
+def _radices(layout: CuteLayout) -> list[Mode]:
+    """The modes as the digits of an integer; the last one is unbounded, so it is kept even if its extent is 1."""
+    flat = list(layout.flat()) or [(1, 0)]
+    return _merged([*(mode for mode in flat[:-1] if mode[0] > 1), flat[-1]])
+
+
+def _digits(modes: Sequence[Mode], number: int) -> list[int]:
+    digits = []
+    for extent, _ in modes[:-1]:
+        number, digit = divmod(number, extent)
+        digits.append(digit)
+    return [*digits, number]
+
+
+def _at(modes: Sequence[Mode], number: int) -> int:
+    """The value of the layout with these modes."""
+    return sum(digit * stride for digit, (_, stride) in zip(_digits(modes, number), modes, strict=True))
+
+
+def _pieces(modes: Sequence[Mode], extent: int, stride: int) -> list[Mode] | None:
+    """The mode extent:stride, split where a digit wraps around; None if it cannot be split there."""
+    if extent == 1:
+        return [(1, 0)]
+    pieces: list[Mode] = []
+    while extent > 1:
+        digits = zip(_digits(modes, stride)[:-1], modes, strict=False)
+        count = min([extent, *((radix - 1) // digit + 1 for digit, (radix, _) in digits if digit)])
+        if extent % count:
+            return None
+        pieces.append((count, stride))
+        extent, stride = extent // count, stride * count
+    return pieces
+
+
+def _no_layout(outer: CuteLayout, inner: CuteLayout) -> FormatError:
+    return FormatError(
+        f"the composition with {inner} is no layout", where=str(outer), hint="divide along its modes only"
+    )
 
 
 # --- memory formats and conversions as CuTe layouts ---

@@ -36,15 +36,15 @@ def computed_names(message: onnx.ModelProto) -> set[str]:
 
 
 def tensors_between(message: onnx.ModelProto, names: Iterable[str], cuts: Collection[str]) -> frozenset[str]:
-    """The tensors that a model computes for some of them, those of bodies included, from its inputs and from `cuts`."""
+    """The tensors that a model computes for `names`, those of bodies included, from its inputs and from `cuts`."""
     producers = {name: node for node in message.graph.node for name in node.output if name}
     found, pending = set[str](), [name for name in names if name in producers]
     while pending:
         node = producers[pending.pop()]
-        if not found.isdisjoint(node.output):
+        if not found.isdisjoint(filter(None, node.output)):
             continue
         inside = [inner for graph in nested(inner_graphs([node])) for inner in graph.node]
-        found.update(name for each in (node, *inside) for name in each.output)
+        found.update(name for each in (node, *inside) for name in each.output if name)
         read = (name for each in (node, *inside) for name in each.input)
         pending += [name for name in read if name in producers and name not in cuts]
     return frozenset(found)

@@ -175,10 +175,12 @@ def constant(model: onnx.ModelProto, **value: object) -> None:
     model.graph.node.append(helper.make_node("Constant", [], ["s"], name="const", **value))
 
 
-def attribute_outside(model: onnx.ModelProto) -> None:
+def attribute_outside(model: onnx.ModelProto, location: str = "weights") -> onnx.ModelProto:
     tensor = TensorProto(data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
-    tensor.external_data.add(key="location", value="weights")
+    tensor.external_data.add(key="location", value=location)
     constant(model, value=tensor)
+    model.graph.output.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, [1]))
+    return model
 
 
 def output_of_another_type(model: onnx.ModelProto) -> None:
@@ -241,12 +243,16 @@ def external(location: str, *, offset: object = 0, length: object = 12) -> onnx.
 def test_external_data(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "weights").write_bytes(bytes(16))
+    (folder / "weights").write_bytes(np.arange(1, 5, dtype=np.float32).tobytes())
     (tmp_path / "outside").write_bytes(bytes(64))
     (folder / "link").symlink_to(tmp_path / "outside")
     (folder / "folder").mkdir()
     path = folder / "m.onnx"
     assert load(path, external("weights", offset=4)).value("w").is_constant
+    assert load(path, attribute_outside(small())).value("s").data.numpy().tolist() == [1]  # as onnxruntime reads it
+    for location in ("../outside", str(tmp_path / "outside"), "link"):
+        with pytest.raises(ModelError, match="const: attribute 'value' is external data"):
+            load(path, attribute_outside(small(), location))
     for model, expected in [
         (external("gone"), "'gone' is missing"),
         (external("weights", offset=8), "has 16 bytes, 20 are needed"),

@@ -69,7 +69,8 @@ def test_report(cli: Cli, model: str, tmp_path: Path) -> None:
 
 
 def test_pins_and_external_data(cli: Cli, model: str, tmp_path: Path) -> None:
-    arguments = ("--pin", "y=NHWC", "--external-data", "w.bin", "--config", "time-limit=30", "-q")
+    """Of two pins of one tensor the last one counts."""
+    arguments = ("--pin", "y=NCHW16c", "--pin", "y=NHWC", "--external-data", "w.bin", "--config", "time-limit=30", "-q")
     assert cli("optimize", model, "-o", "out.onnx", *PLANNED, *arguments) == CommandResult(0, "", "")
     assert (tmp_path / "w.bin").stat().st_size > 16 * 32 * 9 * 4
     dims = onnx.load(tmp_path / "out.onnx").graph.output[0].type.tensor_type.shape.dim

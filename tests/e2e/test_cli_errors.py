@@ -83,11 +83,10 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "nothing to explain": (2, "near it are conv1, conv0", "explain model.onnx conv2 -t ascend-310"),
     "targets to explain": (4, "has no single price to explain", "explain model.onnx -t gpu-hopper,ascend-310"),
     "limit": (2, "--limit", "explain model.onnx -t ascend-310 --limit -1"),
-    "explained pin of nothing": (
-        6,
-        "none: there is no such tensor",
-        "explain model.onnx -t ascend-310 --pin none=NHWC",
-    ),
+    "target to explain": (4, "no target 'nothing'", "explain model.onnx -t nothing"),
+    "no pin to explain": (2, "not a pin", "explain model.onnx --pin x"),
+    "no dimension to explain": (2, "all extents are fixed", "explain model.onnx --dim N=2"),
+    "pin to explain": (6, "none: there is no such tensor", "explain model.onnx -t ascend-310 --pin none=NHWC"),
 }
 
 

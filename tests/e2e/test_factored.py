@@ -74,10 +74,7 @@ def recurrent() -> onnx.ModelProto:
     return model("(float[3, 20, 32] x) => (float[3, 20, 7] y)", body, **weights)
 
 
-CASES: dict[Callable[[], onnx.ModelProto], tuple[int, int]] = {
-    shuffled_halves: (3, 0),
-    recurrent: (4, 0),
-}
+CASES: dict[Callable[[], onnx.ModelProto], tuple[int, int]] = {shuffled_halves: (3, 0), recurrent: (4, 0)}
 
 
 @pytest.mark.parametrize("dialect", ["functions", "ops"])

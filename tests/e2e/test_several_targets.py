@@ -88,11 +88,7 @@ def test_cost_models_of_other_packages(model: onnx.ModelProto, capsys: pytest.Ca
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("wrong", "is no CostModel but a str"),
-        ("my-nup", "did you mean my-npu?"),
-    ],
+    ("name", "expected"), [("wrong", "is no CostModel but a str"), ("my-nup", "did you mean my-npu?")]
 )
 def test_packages_with_something_else(name: str, expected: str) -> None:
     with pytest.raises(TargetError, match=expected):

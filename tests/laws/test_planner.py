@@ -12,6 +12,7 @@ from test_planner_graphs import Generator, RandomCosts, mode_of, random_pins
 from tiers import tiered
 
 from layoutopt import planner
+from layoutopt.cost_models import load_target
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir import Graph, Op, Signature, Storage, Value
@@ -365,3 +366,11 @@ def test_the_order_of_the_ops_and_values_of_a_graph_does_not_matter() -> None:
             assert without_constants(first) == without_constants(third), seed
             compared += 1
     assert compared > 18
+
+
+def test_a_plan_of_a_target_is_the_same_for_every_order() -> None:
+    for seed in range(15):
+        graph, model = Generator(seed).build(), load_target("ascend-910b")
+        graphs = (graph, shuffled(graph, random.Random(seed)))
+        first, second = (planner.make_plan(planner.PlanRequest(each, model)) for each in graphs)
+        assert without_constants(first) == without_constants(second), seed

@@ -28,6 +28,22 @@ keras (float[2,16,16,8] image) => (float[2,16,16,16] y)
 }"""
 
 
+LOOP = """
+<ir_version: 8, opset_import: ["" : 17]>
+steps (float[2,16,16,8] image, bool go) => (float[2,16,16,8] y)
+<float[8,8,1,1] w, int64 count = {3}>
+{
+   y = Loop (count, go, image)
+   <body = step (int64 index, bool before, float[2,16,16,8] state) => (bool after, float[2,16,16,8] next)
+      {
+         after = Identity (before)
+         x = Transpose <perm = [0, 3, 1, 2]> (state)
+         z = Conv (x, w)
+         next = Transpose <perm = [0, 2, 3, 1]> (z)
+      }>
+}"""
+
+
 def letters_of(model: onnx.ModelProto) -> tuple[Graph, dict[str, str]]:
     """The lifted graph, and the letters of its values by name, in bodies too."""
     graph = inference.lift(onnx_io.from_message(model))
@@ -47,6 +63,12 @@ def test_a_tensor_of_more_axes_than_letters_has_none() -> None:
     wide = CHANNELS_LAST.replace("float[1,1,1,16]", f"float[{'1,' * 17}16]").replace("float[2,16,16,16] y", "float y")
     _, letters = letters_of(text_model(wide))
     assert letters["sum"] == "" and letters["last"] == "NHWC"
+
+
+def test_letters_spread_through_the_boundary_of_a_loop() -> None:
+    _, letters = letters_of(text_model(LOOP))
+    assert letters["image"] == letters["y"] == letters["state"] == letters["next"] == "NHWC"
+    assert letters["x"] == letters["z"] == "NCHW"
 
 
 @pytest.mark.parametrize("name", quick_first(("mobilenetv2", "segformer_b0", "whisper_enc"), zoo.NAMES))

@@ -211,3 +211,14 @@ def test_functions_are_composed_of_operators(save, version: str) -> None:
         ("soft", ("float64",), "composed"),
     ]
     assert "Exp" in found[0].support.detail and "Cast" in found[1].support.detail
+
+
+def test_a_function_with_an_overload_is_composed_of_operators(save) -> None:
+    model = parser.parse_model(FUNCTIONS.replace("VERSION", "18"))
+    for function in (each for each in model.functions if each.name == "twice"):
+        function.overload = "other"
+    for node in (each for each in model.graph.node if each.op_type == "twice"):
+        node.overload = "other"
+    model.ir_version = 10
+    read = onnx_io.read(save(model))
+    assert {each.support.status for each in usages(inference.lift(read), read)} == {"composed"}

@@ -46,6 +46,12 @@ class Behind(Step):
     name, after = "behind", "winograd"
 
 
+class First(Step):
+    """A pass on the lowered graphs of all dialects."""
+
+    name, after = "first", "lower"
+
+
 class Nowhere(Step):
     """A pass without a position in the pipeline."""
 
@@ -94,12 +100,13 @@ def test_built_in_ops_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_passes_behind_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They run in the dialects that have the pass that they name."""
-    install(monkeypatch, PASSES, behind="Behind")
-    assert "behind" not in [each.name for each in default_pipeline("inference").passes]
+    """They run in the dialects that have the pass that they name, and behind `lower` first in all dialects."""
+    install(monkeypatch, PASSES, behind="Behind", first="First")
+    assert not {"behind", "first"} & {each.name for each in default_pipeline("inference").passes}
     names = {name: [each.name for each in lowered_passes(dialect)] for name, dialect in dialects.DIALECTS.items()}
     assert names["onnxruntime"][names["onnxruntime"].index("winograd") + 1] == "behind"
     assert all("behind" not in names[name] for name in ("functions", "ascend", "ops"))
+    assert {(each[0], each.count("first")) for each in names.values()} == {("first", 1)}
     install(monkeypatch, PASSES, before="Before")
     with pytest.raises(ExtensionError, match="no pass 'lower' to run next to"):
         lowered_passes(dialects.DIALECTS["ops"])

@@ -206,9 +206,6 @@ def parsed(command: str) -> tuple[str, dict[str, str], str]:
 def test_annotations_are_one_line_each_and_escaped() -> None:
     found = [parsed(each) for each in annotations(report("models/a.onnx", PRINTABLE), Path())]
     assert [name for name, _, _ in found] == ["error"] * 5 + ["warning"] * 6
-    assert [properties["file"] for _, properties, _ in found[:3:2]] == [
-        "models/a.onnx",
-        PRINTABLE,
-    ]
+    assert [properties["file"] for _, properties, _ in found[:3:2]] == ["models/a.onnx", PRINTABLE]
     message = found[4][2]
     assert message.startswith("broken.onnx: is not an ONNX model: a\n%::x,y|<b>") and "\x1b" not in message

@@ -14,6 +14,7 @@ from layoutopt.calibrate.probes import price
 from layoutopt.cli import main
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
+from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.kernel_times import KernelStore, Machine, RequestedTimes, timer
 from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
@@ -156,3 +157,11 @@ def test_the_command(small: list[LoweredKernel], tmp_path: Path, capsys: pytest.
     report = json.loads(data.read_text(encoding="utf-8"))
     assert [each["kernels"] for each in report["groups"]] == [len(small)] * 2
     assert load_target(str(out)).dialect == "onnxruntime"
+
+
+@needs_blocks
+def test_a_machine_that_times_no_kernel(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(RequestedTimes, "request", lambda self, kernels: False)
+    assert main(["calibrate", "-o", "mine.toml", "-q"]) == TargetError.exit_code and not Path("mine.toml").exists()
+    error = capsys.readouterr().err
+    assert "no kernel could be timed" in error and error.count("\n") == 1

@@ -190,3 +190,15 @@ def test_any_channel_count_batch_and_image(channels: int, batch: str, image: tup
         pins = dict.fromkeys("ab", f"NCHW{block}c")
         found = resampled(constants(model, s=np.asarray([1, 1, scale, scale], np.float32)), pins)
         assert found["com.microsoft.nchwc:Upsample"] == (scale == 2)
+
+
+@pytest.mark.parametrize(("mode", "scale"), product(("nearest", "linear"), (2, 1.5)))
+def test_every_opset(mode: str, scale: float) -> None:
+    used = {"s": np.asarray([1, 1, scale, scale], np.float32), "r": np.empty(0, np.float32)}
+    inline = f'Upsample <mode="{mode}", scales=[1.0,1.0,{float(scale)},{float(scale)}]> (a)'
+    nodes = {7: inline, 9: f'Upsample <mode="{mode}"> (a, s)', 10: f'Resize <mode="{mode}"> (a, s)'}
+    nodes |= {11: f'Resize <mode="{mode}"> (a, r, s)', 13: f'Resize <mode="{mode}"> (a, , s)'}
+    for opset, node in nodes.items() if scale == 2 else [*nodes.items()][-2:]:
+        model = constants(resampling(node, (4, 5), opset), **{name: used[name] for name in used if f", {name}" in node})
+        found = resampled(model)
+        assert found["com.microsoft.nchwc:Upsample"] == (scale == 2) and not found["Transpose"], opset

@@ -339,8 +339,7 @@ def test_it_stays_blocked(sizes: tuple[int, int], affine: bool, batch: int | str
 
 @BLOCKED
 @pytest.mark.parametrize(
-    ("sample", "groups"),
-    covering([((1, 1), 0), ((24, 33), 0), (("H", "W"), 0), ((40,), 0), ((6, 5), 100)], [4, 8]),
+    ("sample", "groups"), covering([((1, 1), 0), ((24, 33), 0), (("H", "W"), 0), ((40,), 0), ((6, 5), 100)], [4, 8])
 )
 def test_every_image_is_normalised(sample: tuple[tuple[int | str, ...], float], groups: int) -> None:
     """A mean of 100 does not reduce accuracy; a one-pass variance would be the difference of two numbers near 10000."""

@@ -13,10 +13,7 @@ from tiers import covering
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.integer import (
-    Tabulate,
-    WidenRows,
-)
+from layoutopt.dialects.onnxruntime.integer import Tabulate, WidenRows
 from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.formats import lookup, pack, unpack
 from layoutopt.ir.graph import Graph, is_cast

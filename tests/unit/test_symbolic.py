@@ -20,15 +20,7 @@ from layoutopt.inference.op_inference import infer_elements
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, DType, Op, TensorType
 from layoutopt.onnx_io import emit, to_bytes
-from layoutopt.ops.shape_functions import (
-    Node,
-    Operand,
-    as_elements,
-    elements,
-    elements_of,
-    shapes,
-    shapes_of,
-)
+from layoutopt.ops.shape_functions import Node, Operand, as_elements, elements, elements_of, shapes, shapes_of
 from layoutopt.runtime.session import inference_session
 from layoutopt.sample_inputs.dimensions import Dimensions, plausible_sizes
 
@@ -376,27 +368,31 @@ def node_of(op_type: str, operands: Sequence[Operand], attributes: Mapping[str, 
 
 
 @pytest.mark.parametrize(
-    ("function", "contradiction"),
+    ("message", "function", "contradiction"),
     [
-        (elements_of, node_of("Gather", [constant(1, 2), constant(-5)])),
-        (elements_of, node_of("Squeeze", [constant(1, 2), constant(0)])),
-        (elements_of, node_of("Reshape", [constant(1, 2, 3), constant(2, -1)])),
-        (elements_of, node_of("Concat", [constant(1), constant(2)], {"axis": 1})),
-        (elements_of, node_of("Add", [constant(1, 2), constant(1, 2, 3)])),
-        (elements_of, node_of("Slice", [constant(1, 2), constant(0), constant(1), constant(1)])),
-        (elements_of, node_of("Split", [constant(1, 2), constant(1, 2)])),
-        (shapes_of, node_of("Conv", [image("n", 3), image(8, 3, 3, 3)])),
-        (shapes_of, node_of("MaxPool", [image("n", 3, "h", "w")], {"kernel_shape": (2, 2), "strides": (0, 1)})),
-        (shapes_of, node_of("ConvTranspose", [image("n", 3, "h", "w"), image(3, 8, 3, 3)], {"output_padding": (1,)})),
-        (shapes_of, node_of("Split", [image("n", 3)], {"axis": -3})),
-        (shapes_of, node_of("Slice", [image("n", 3), constant(0), constant(1), constant(2)])),
-        (shapes_of, node_of("DepthToSpace", [image("n", 3, "h", "w")], {"blocksize": 0})),
+        ("index -5 is out of bounds", elements_of, node_of("Gather", [constant(1, 2), constant(-5)])),
+        ("an axis to squeeze", elements_of, node_of("Squeeze", [constant(1, 2), constant(0)])),
+        ("reshape array of size 3", elements_of, node_of("Reshape", [constant(1, 2, 3), constant(2, -1)])),
+        ("axis 1 is out of range", elements_of, node_of("Concat", [constant(1), constant(2)], {"axis": 1})),
+        ("could not be broadcast", elements_of, node_of("Add", [constant(1, 2), constant(1, 2, 3)])),
+        ("index out of range", elements_of, node_of("Slice", [constant(1, 2), constant(0), constant(1), constant(1)])),
+        ("of another total size", elements_of, node_of("Split", [constant(1, 2), constant(1, 2)])),
+        ("argument 3 is longer", shapes_of, node_of("Conv", [image("n", 3), image(8, 3, 3, 3)])),
+        ("stride", shapes_of, node_of("MaxPool", [image("n", 3, "h", 9)], {"kernel_shape": (2, 2), "strides": (0, 1)})),
+        (
+            "shorter",
+            shapes_of,
+            node_of("ConvTranspose", [image("n", 3, "h", "w"), image(3, 8, 3, 3)], {"output_padding": (1,)}),
+        ),
+        ("axis -3 is out of bounds", shapes_of, node_of("Split", [image("n", 3)], {"axis": -3})),
+        ("axis 2 is out", shapes_of, node_of("Slice", [image("n", 3), constant(0), constant(1), constant(2)])),
+        ("a block without elements", shapes_of, node_of("DepthToSpace", [image("n", 3, "h", "w")], {"blocksize": 0})),
     ],
 )
 def test_contradictions_are_told_and_what_they_compute_is_unknown(
-    function: Callable[[Node], object], contradiction: Node
+    message: str, function: Callable[[Node], object], contradiction: Node
 ) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=message):
         function(contradiction)
     if function is elements_of:
         assert infer_elements(contradiction) == [None]

@@ -179,11 +179,7 @@ def test_views_that_cannot_be(attempt: Callable[[], object], expected: str) -> N
 
 @given(st.data())
 def test_subviews_are_slices(data: st.DataObject) -> None:
-    layouts = (
-        cutlass.RowMajor.packed,
-        cutlass.ColumnMajor.packed,
-        cutlass.RowMajorInterleaved[3].packed,
-    )
+    layouts = (cutlass.RowMajor.packed, cutlass.ColumnMajor.packed, cutlass.RowMajorInterleaved[3].packed)
     extent = data.draw(st.tuples(st.integers(1, 40), st.integers(1, 40)))
     layout = data.draw(st.sampled_from(layouts))(extent)
     view = cutlass.TensorView(memory(layout.capacity(extent)), layout, extent)

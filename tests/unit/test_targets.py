@@ -129,9 +129,11 @@ def test_inherited_kernels_can_be_removed_and_no_others(tmp_path: Path) -> None:
     removed = true
     """
     assert load_target(write(tmp_path / "child.toml", row)).spec.kernel == ()
-    with pytest.raises(TargetError) as error:
-        load_target(write(tmp_path / "wrong.toml", row.replace("float32", "float16")))
-    assert "wrong.toml:2: kernel[0]: removes no inherited kernel; give it the family" in message(error)
+    wrong = row.replace("float32", "float16")
+    for name, text in {"wrong.toml": wrong, "again.toml": wrong.replace("base", "wrong")}.items():
+        with pytest.raises(TargetError) as error:
+            load_target(write(tmp_path / name, text))
+        assert f"{name}:2: kernel[0]: removes no inherited kernel; give it the family" in message(error)
 
 
 def test_the_template_is_a_target_with_every_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

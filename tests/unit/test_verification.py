@@ -27,7 +27,7 @@ from layoutopt.verification import ObservedValue, Verification, gate, parts, ver
 from layoutopt.verification.comparison import PairOfModels
 from layoutopt.verification.cuts import Cuts, relative_margin
 from layoutopt.verification.difference import Difference, difference
-from layoutopt.verification.edits import upcast_to_float32
+from layoutopt.verification.edits import tensors_between, upcast_to_float32
 from layoutopt.verification.gate import verify_files
 from layoutopt.verification.parts import PartedSession
 from layoutopt.verification.perturbation import COHERENT, perturb_sums
@@ -672,3 +672,10 @@ def test_only_an_inexact_rewrite_that_differs_is_left_out(faulty: str, monkeypat
     (warning,) = warnings_of(result.report)
     where = "at r, because" if faulty == "one transform" else "at r, y, because"
     assert f"winograd left out {where} with it the rewritten model is not equivalent" in warning
+
+
+def test_tensors_behind_a_cut_do_not_end_at_absent_outputs() -> None:
+    body = "b = Relu (x) c,,s = LayerNormalization (b, w) d = Relu (c) z,,t = LayerNormalization (d, w) y = Add (z, t)"
+    model = parsed(f'<ir_version: 8, opset_import: ["" : 17]> g (float[2,4] x) => (y) {{ {body} }}', w=(4,))
+    assert tensors_between(model, ["y"], ["x"]) == set("bcsdzty")
+    assert tensors_between(model, ["y"], ["c"]) == set("dzty")

@@ -118,6 +118,7 @@ def in_tiles(model: onnx.ModelProto) -> list[onnx.ModelProto]:
         graph = lifted(model)
         winograd.WinogradRewriter(graph, graph.ops[0], tiling, BLOCK).run()
         found.append(emitted(graph))
+    assert found
     return found
 
 

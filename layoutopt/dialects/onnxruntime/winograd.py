@@ -85,7 +85,7 @@ _DECLARATION = re.compile(r"(.*)/winograd/([124])of\dx([124])of\d/")
 
 
 def error_growths(names: Iterable[str]) -> dict[str, float]:
-    """The growth of the rounding error by the name of a convolution's result, declared by the names of what computes it."""
+    """The growth of the rounding error by the name of a convolution's result, read from the names of its ops."""
     found: dict[str, float] = {}
     for match in filter(None, map(_DECLARATION.match, names)):
         stem, *sizes = match.groups()
@@ -189,10 +189,10 @@ class MachineRates:
     memory_bandwidth: float = 35e9  # the same for larger arrays
     cache_bytes: float = 12e6  # the largest size of input and output that fits the cache
     op_seconds: float = 1.5e-6  # of any op: 0.6 us measured, and a share of the 25 us that it adds to loading the model
-    caution: float = 1.0  # a factor of the estimates of tilings
+    tiling_time_factor: float = 1.0  # a factor of the estimates of tilings
 
 
-MACHINE_RATES = {16: MachineRates(), 8: MachineRates(caution=1.1)}
+MACHINE_RATES = {16: MachineRates(), 8: MachineRates(tiling_time_factor=1.1)}
 """Rates by block size. Machines without AVX-512 were not measured: they compute at half the rate or less with the same memory,
 so these rates are conservative, and so are the estimates."""
 
@@ -226,7 +226,7 @@ def candidates(op: Op, block: int, rates: MachineRates, sizes: Sizes = NO_SIZES)
     graphs = {each: convolution_graph(op, each, block) for each in tilings(op, block)}
     direct, *tiled = (Candidate(each, graph, _seconds(graph, rates, sizes)) for each, graph in graphs.items())
     for each in tiled:
-        each.seconds *= rates.caution
+        each.seconds *= rates.tiling_time_factor
     tiled.sort(key=lambda each: each.seconds)
     return [direct, *(each for each in tiled[:_MEASURED_TILINGS] if each.seconds <= _MEASURED_RATIO * direct.seconds)]
 
@@ -295,7 +295,7 @@ class TilingOption:
 
 
 def _options(graph: Graph, op: Op, found: Sequence[Candidate], runs: float) -> list[TilingOption]:
-    """The tilings of a convolution that are worth it, the cheapest first; a filter without other readers is removed."""
+    """The tilings that cost less than the direct convolution, the cheapest first; a filter without other readers is removed."""
     filter = op.inputs[1]
     assert filter is not None and filter.data is not None
     removed = sum(stored(filter).values()) if graph.has_one_use(filter) else 0

@@ -194,33 +194,51 @@ def results_of(node: Node) -> list[Result]:
     return found + [None] * (len(node.outputs) - len(found))
 
 
-_NORMALIZATIONS = (
-    "GroupNormalization",
-    "LayerNormalization",
-    "MeanVarianceNormalization",
-    "SimplifiedLayerNormalization",
-)
-_LIKE_FIRST_INPUT = (
-    *("BiasAdd", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "GroupNorm", "Inverse", "LayerNormalization"),
-    *("QLinearAdd", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QuickGelu"),
-    *("RotaryEmbedding", "SimplifiedLayerNormalization", "SkipLayerNormalization"),
-    *("SkipSimplifiedLayerNormalization", "Trilu", "QuantizeLinear", "DequantizeLinear"),
-)
-_WITH_TYPE_OF = {"QuantizeLinear": 2, "DequantizeLinear": 1}  # without a zero point, onnxruntime knows the type
+def _contrib(op_types: str) -> Callable[[TypeFunction], TypeFunction]:
+    return type_function(*(f"com.microsoft::{op_type}" for op_type in op_types.split()))
 
 
-@type_function(*_NORMALIZATIONS, *(f"com.microsoft::{op_type}" for op_type in _LIKE_FIRST_INPUT))
-def _like_first_input(node: Node) -> Sequence[Result] | None:
-    """The type of the first input, for the first result and the sum that is the fourth of a skip connection."""
-    x, other = node.operand(0), node.operand(_WITH_TYPE_OF.get(node.op_type, 0))
+def _same(node: Node, index: int = 0) -> TensorType | None:
+    """The type of the first input, with the element type of input `index`."""
+    x, other = node.operand(0), node.operand(index)
     if x is None or other is None or other.dtype is None or not isinstance(x.type, TensorType):
         return None
-    is_broadcast = node.op_type in ("QLinearAdd", "QLinearMul") and node.shape(0) != node.shape(3)
-    same = None if is_broadcast else TensorType(other.dtype, x.type.shape)
-    return [same, None, None, same][: len(node.outputs)]
+    return TensorType(other.dtype, x.type.shape)
 
 
-@type_function("com.microsoft::MatMulNBits", "com.microsoft::MatMulBnb4")
+@_contrib(
+    "BiasAdd BiasGelu BiasSoftmax FastGelu Gelu GroupNorm Inverse LayerNormalization QLinearLeakyRelu QLinearSigmoid"
+)
+@_contrib("QLinearSoftmax QuickGelu RotaryEmbedding SimplifiedLayerNormalization Trilu")
+@type_function("GroupNormalization", "LayerNormalization", "MeanVarianceNormalization", "SimplifiedLayerNormalization")
+def _like_first_input(node: Node) -> Sequence[Result] | None:
+    return [_same(node)] if sum(node.outputs) == 1 else None
+
+
+@_contrib("QLinearAdd QLinearMul")
+def _without_broadcast(node: Node) -> Sequence[Result] | None:
+    return [_same(node)] if node.shape(0) == node.shape(3) else None
+
+
+@_contrib("SkipLayerNormalization SkipSimplifiedLayerNormalization")
+def _skip_normalized(node: Node) -> Sequence[Result]:
+    """The normalised sum, its mean and inverse deviation along the last axis, and the sum, which has the first input's type."""
+    same = _same(node)
+    mean = TensorType(DType.FLOAT32, (*same.shape[:-1], 1) if same is not None and same.shape else None)
+    return [same, mean, mean, same][: len(node.outputs)]
+
+
+@_contrib("QuantizeLinear")
+def _quantized(node: Node) -> Sequence[Result]:
+    return [_same(node, 2)]  # without a zero point, onnxruntime knows the type
+
+
+@_contrib("DequantizeLinear")
+def _dequantized(node: Node) -> Sequence[Result]:
+    return [_same(node, 1)]
+
+
+@_contrib("MatMulNBits MatMulBnb4")
 def _packed(node: Node) -> Sequence[Result] | None:
     """A product with a matrix of packed numbers, whose extents are attributes."""
     x, columns = node.operand(0), node.attributes.get("N")

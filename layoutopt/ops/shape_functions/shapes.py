@@ -111,7 +111,7 @@ def _length_of_windows(size: Extent, axis: _Window, _: int) -> Extent:
 
 
 def _transposed_length(size: Extent, axis: _Window, extra: int) -> Extent:
-    """The extent of an axis that has so many windows."""
+    """The extent of the output of ConvTranspose along an axis."""
     return size * axis.stride if axis.padding is None else (size - 1) * axis.stride + (extra + axis.span - axis.padding)
 
 
