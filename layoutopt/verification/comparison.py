@@ -47,6 +47,7 @@ from layoutopt.verification.edits import (
     add_bound_outputs,
     add_outputs,
     cut_at,
+    keep_computed,
     tensors_between,
     upcast_to_float32,
 )
@@ -117,40 +118,74 @@ class PairOfModels:
     narrow: Runnable | None = None
 
     def verdict(self) -> Verification:
-        """Run both models, one after the other, and compare their outputs and the values at cuts."""
-        loaded = load_and_run(self._exposed(), self.request, is_optimised=self.is_optimised)
+        """The first verdict that is conclusive, or the last one."""
+        verdict = Verification("passed")
+        for verdict in self.verdicts():
+            if verdict.is_conclusive:
+                break
+        return verdict
+
+    def verdicts(self) -> Iterator[Verification]:
+        """Run both models, one after the other, and compare their outputs and the values at cuts.
+
+        The rounding spread that costs least to measure comes first, and a verdict by more of it follows while that may matter.
+        """
+        is_quick = self.is_optimised and not self.request.defers_spread
+        num_sets = 2 if is_quick else 1
+        loaded = load_and_run(self._exposed(), self.request, is_optimised=self.is_optimised, num_sets=num_sets)
         if isinstance(loaded, str):
-            return Verification("not verified", f"{self._prefix}{loaded}")
+            yield Verification("not verified", f"{self._prefix}{loaded}")
+            return
         session, runs = loaded
         names = [name for name in runs[0].values if not name.endswith((LOWER, UPPER, PERTURBATION))]
         misdeclared: dict[str, str] = {}
         for run in runs:
             misdeclared |= misdeclared_outputs(session, run.values)
+        spread, moved = RoundingSpread(dict.fromkeys(names, Difference())), list[Values]()
         try:
-            if self.request.defers_spread:
-                spread = RoundingSpread(dict.fromkeys(names, Difference()))
-            else:
-                spread = self._spread(session, runs, names)
+            if is_quick:
+                singles = _one_per_size(runs)
+                moved = self._moved_by_inputs(session, singles, names)
+                spread = self._spread(singles, names, moved, is_quick=True)
             del session, loaded  # two models are never in memory at once
             actual_values = self._rewritten_values(runs, names)
+            verdict = self._verdict(runs, actual_values, spread, misdeclared)
+            if verdict.is_conclusive if is_quick else verdict.status == "passed":
+                yield verdict
+                return
+            if is_quick and not misdeclared:
+                yield verdict
+            elif self.is_optimised and not is_quick:
+                yield from replace(self, request=replace(self.request, defers_spread=False)).verdicts()
+                return
+            differing = names if is_quick else [each.name for each in verdict.comparisons if not each.passed]
+            found = self._spread(runs, list(dict.fromkeys(differing)), moved)
+            spread = replace(found, by_name={**spread.by_name, **found.by_name})
+            verdict = self._verdict(runs, actual_values, spread, misdeclared)
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
-            return self._not_run(error, misdeclared)
+            yield self._not_run(error, misdeclared)
+            return
+        if verdict.status == "passed" or not misdeclared:
+            yield verdict if self.is_optimised else replace(verdict, tensors=self._differing(verdict.comparisons))
+        else:
+            yield _misdeclared(misdeclared)
+
+    def _verdict(
+        self,
+        runs: Sequence[Run],
+        actual_values: Sequence[Values],
+        spread: RoundingSpread,
+        misdeclared: Mapping[str, str],
+    ) -> Verification:
+        """The verdict on the rewritten model's values, by the spread of the original's."""
         comparisons = [
             self._comparison(name, run, actual[name], spread, number, misdeclared)
             for number, (run, actual) in enumerate(zip(runs, actual_values, strict=True))
-            for name in names
+            for name in spread.by_name
         ]
-        outputs = [name for name in names if name not in self._at_cuts]
-        depends = depends_on_inputs(runs, outputs, spread.by_name)
-        verdict = Verification.of(comparisons, depends, sizes_of(runs))
-        if verdict.status == "passed":
-            return verdict
-        if self.request.defers_spread:
-            return replace(self, request=replace(self.request, defers_spread=False)).verdict()
-        if misdeclared:
-            return _misdeclared(misdeclared)
-        return verdict if self.is_optimised else replace(verdict, tensors=self._differing(comparisons))
+        outputs = [name for name in spread.by_name if name not in self._at_cuts]
+        return Verification.of(comparisons, depends_on_inputs(runs, outputs, spread.by_name), sizes_of(runs))
 
     @property
     def _prefix(self) -> str:
@@ -186,27 +221,43 @@ class PairOfModels:
         add_bound_outputs(message, self.cuts.relative_margins)
         return self.original.edited(message)
 
-    def _cut(self, model: Runnable, names: Sequence[str], dtypes: Mapping[str, DType]) -> Runnable:
-        """A model that is cut at values and has further outputs."""
+    def _cut(
+        self, model: Runnable, names: Sequence[str], dtypes: Mapping[str, DType], computed: Sequence[str] | None = None
+    ) -> Runnable:
+        """A model that is cut at values and has further outputs, or, if it is cut, only the nodes that `computed` needs."""
         if not names and not dtypes:
             return model
         message = model.message()
         add_outputs(message, [name for name in names if name not in dtypes])
         cut_at(message, dtypes)
+        if computed is not None and dtypes:
+            keep_computed(message, {each for name in computed for each in (name, f"{name}{COMPUTED}")})
         return model.edited(message)
 
-    def _spread(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
-        """Measure the rounding spread of every value within its segment of the original."""
+    def _spread(
+        self,
+        runs: Sequence[Run],
+        names: Sequence[str],
+        moved: Sequence[Values],
+        *,
+        is_quick: bool = False,
+    ) -> RoundingSpread:
+        """Measure the rounding spread of values of the original, each within its segment.
+
+        Args:
+            runs: the runs of the original.
+            names: the values.
+            moved: differences that perturbed inputs make.
+            is_quick: whether to leave out perturbed sums.
+        """
         seed = self.request.seed
-        cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
+        cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes, names)
         plain: Sequence[Values] | None = [run.values for run in runs]
-        differences: list[Mapping[str, Difference]] = []
+        differences = list(moved)
         if self.is_optimised:
-            for run in runs:
-                differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
             load = partial(cut.session, is_optimised=False)
             plain = None if self.request.is_late else self._run_again(load, runs, names) or None
-        for copy, moves_inputs in self._perturbed(cut):
+        for copy, moves_inputs in () if is_quick else self._perturbed(cut):
             if plain is None or (self.is_optimised and self.request.is_late):
                 break
             load = partial(copy.session, is_optimised=False)
@@ -221,7 +272,14 @@ class PairOfModels:
             if not levels[name].is_within(found.scaled(ROUNDING_FACTOR) | Difference(_FLOOR, _FLOOR))
         )
         spread = {name: found if name in differ else found | levels[name] for name, found in perturbations.items()}
-        return RoundingSpread(spread, plain if differ else None, differ)
+        return RoundingSpread(spread, plain if differ and not is_quick else None, differ)
+
+    def _moved_by_inputs(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> list[Values]:
+        """The difference that perturbed inputs make in every value, one mapping per run of the original that succeeds."""
+        seed, found = self.request.seed + 11, list[Values]()
+        for run in runs:
+            found += _differences([run.values], self._run_again(lambda: session, [run], names, seed))
+        return found
 
     def _perturbed(self, cut: Runnable) -> Iterator[tuple[Runnable, bool]]:
         """Copies of the cut original with perturbed sums or weights, and whether their inputs are perturbed too."""
@@ -323,6 +381,11 @@ class PairOfModels:
         return Comparison.against_spread(
             name, expected, found, spread.by_name[name], factor=factor, at_sizes=run.at_sizes
         )
+
+
+def _one_per_size(runs: Sequence[Run]) -> list[Run]:
+    """The first run at each size."""
+    return list({tuple(run.sizes.items()): run for run in reversed(runs)}.values())[::-1]
 
 
 def _differences(expected: Sequence[Values], actual: Sequence[Values]) -> list[dict[str, Difference]]:
