@@ -72,6 +72,8 @@ ROUNDING_ULPS = 32
 """Typical difference of two floating-point values, in units in the last place of the largest one. It determines how many of the
 integers that they are rounded to may differ; at least one may."""
 
+_NUM_QUICK = 2  # perturbations of a whole model that cost least: of inputs, and of the optimisation level
+
 _FULL_RANGE_BITS = 16
 """Integers of up to 16 bits are assumed to use their whole range, wider ones up to the largest element."""
 
@@ -141,27 +143,24 @@ class PairOfModels:
         misdeclared: dict[str, str] = {}
         for run in runs:
             misdeclared |= misdeclared_outputs(session, run.values)
-        spread, moved = RoundingSpread(dict.fromkeys(names, Difference())), list[Values]()
+        spread = RoundingSpread(dict.fromkeys(names, Difference()))
         try:
-            if is_quick:
-                singles = _one_per_size(runs)
-                moved = self._moved_by_inputs(session, singles, names)
-                spread = self._spread(singles, names, moved, is_quick=True)
+            moved = self._moved_by_inputs(session, _one_per_size(runs), names) if is_quick else []
             del session, loaded  # two models are never in memory at once
             actual_values = self._rewritten_values(runs, names)
             verdict = self._verdict(runs, actual_values, spread, misdeclared)
-            if verdict.is_conclusive if is_quick else verdict.status == "passed":
-                yield verdict
-                return
-            if is_quick and not misdeclared:
-                yield verdict
-            elif self.is_optimised and not is_quick:
-                yield from replace(self, request=replace(self.request, defers_spread=False)).verdicts()
+            if not is_quick and (verdict.status == "passed" or self.is_optimised):
+                again = replace(self, request=replace(self.request, defers_spread=False))
+                yield from (verdict,) if verdict.status == "passed" else again.verdicts()
                 return
             differing = names if is_quick else [each.name for each in verdict.comparisons if not each.passed]
-            found = self._spread(runs, list(dict.fromkeys(differing)), moved)
-            spread = replace(found, by_name={**spread.by_name, **found.by_name})
-            verdict = self._verdict(runs, actual_values, spread, misdeclared)
+            for number, found in enumerate(self._spreads(runs, list(dict.fromkeys(differing)), moved)):
+                spread = replace(found, by_name={**spread.by_name, **found.by_name})
+                verdict = self._verdict(runs, actual_values, spread, misdeclared)
+                if verdict.is_conclusive if is_quick else verdict.status == "passed":
+                    break
+                if is_quick and number == _NUM_QUICK - 1 and not misdeclared:
+                    yield verdict
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
             yield self._not_run(error, misdeclared)
@@ -234,45 +233,51 @@ class PairOfModels:
             keep_computed(message, {each for name in computed for each in (name, f"{name}{COMPUTED}")})
         return model.edited(message)
 
-    def _spread(
-        self,
-        runs: Sequence[Run],
-        names: Sequence[str],
-        moved: Sequence[Values],
-        *,
-        is_quick: bool = False,
-    ) -> RoundingSpread:
-        """Measure the rounding spread of values of the original, each within its segment.
+    def _spreads(self, runs: Sequence[Run], names: Sequence[str], moved: Sequence[Values]) -> Iterator[RoundingSpread]:
+        """The rounding spread of values of the original, each within its segment, by one more perturbation each time.
 
         Args:
-            runs: the runs of the original.
+            runs: the runs of the original, of which the first at each size is perturbed.
             names: the values.
-            moved: differences that perturbed inputs make.
-            is_quick: whether to leave out perturbed sums.
+            moved: the differences that perturbed inputs make, if it is optimised: the first perturbation; the second one is
+                the other optimisation level.
         """
-        seed = self.request.seed
         cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes, names)
-        plain: Sequence[Values] | None = [run.values for run in runs]
-        differences = list(moved)
+        differences, singles = list(moved), _one_per_size(runs)
+        plain: Sequence[Values] = [run.values for run in singles]
+        levels: Mapping[str, Difference] = {}
+        load = partial(cut.session, is_optimised=False)
         if self.is_optimised:
-            load = partial(cut.session, is_optimised=False)
-            plain = None if self.request.is_late else self._run_again(load, runs, names) or None
-        for copy, moves_inputs in () if is_quick else self._perturbed(cut):
-            if plain is None or (self.is_optimised and self.request.is_late):
+            yield RoundingSpread(_largest(names, differences))
+            plain = [] if self.request.is_late else self._run_again(load, singles, names)
+            if not plain:
+                return
+            levels = _largest(names, _differences([run.values for run in singles], plain))
+            yield self._by_levels(_largest(names, differences), levels)
+        for copy, moves_inputs in self._perturbed(cut):
+            if self.is_optimised and self.request.is_late:
                 break
-            load = partial(copy.session, is_optimised=False)
-            differences += _differences(plain, self._run_again(load, runs, names, seed + 7 if moves_inputs else None))
-        perturbations = _largest(names, differences)
-        if not self.is_optimised or plain is None:
-            return RoundingSpread(perturbations)
-        levels = _largest(names, _differences([run.values for run in runs], plain))
+            load_copy, seed = partial(copy.session, is_optimised=False), self.request.seed + 7
+            differences += _differences(
+                plain, self._run_again(load_copy, singles, names, seed if moves_inputs else None)
+            )
+            yield self._by_levels(_largest(names, differences), levels)
+        spread = self._by_levels(_largest(names, differences), levels)
+        if spread.level_dependent:
+            yield replace(spread, unoptimised=self._run_again(load, runs, names) or None)
+
+    @staticmethod
+    def _by_levels(perturbations: Mapping[str, Difference], levels: Mapping[str, Difference]) -> RoundingSpread:
+        """The spread by perturbations and, where these explain it, by the difference of onnxruntime's optimisation levels."""
         differ = frozenset(
             name
-            for name, found in perturbations.items()
-            if not levels[name].is_within(found.scaled(ROUNDING_FACTOR) | Difference(_FLOOR, _FLOOR))
+            for name, found in levels.items()
+            if not found.is_within(perturbations[name].scaled(ROUNDING_FACTOR) | Difference(_FLOOR, _FLOOR))
         )
-        spread = {name: found if name in differ else found | levels[name] for name, found in perturbations.items()}
-        return RoundingSpread(spread, plain if differ and not is_quick else None, differ)
+        spread = {
+            name: found if name in differ else found | levels.get(name, found) for name, found in perturbations.items()
+        }
+        return RoundingSpread(spread, None, differ)
 
     def _moved_by_inputs(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> list[Values]:
         """The difference that perturbed inputs make in every value, one mapping per run of the original that succeeds."""
@@ -293,7 +298,7 @@ class PairOfModels:
             return
         found = error_growths(self.original.message(), self.rewritten.message())
         growths = {f"{name}{suffix}": growth for name, growth in found.items() for suffix in ("", COMPUTED)}
-        for each in (seed, COHERENT):
+        for each in (COHERENT, seed):
             moves_inputs = not self.is_optimised and each != COHERENT
             yield cut.edited(perturb_sums(cut.message(), each, growths)), moves_inputs
 
