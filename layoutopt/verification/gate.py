@@ -3,7 +3,7 @@
 1. Both models are compared as a whole. The operands of a final Softmax or Sigmoid, which hides differences, are outputs too.
 2. They are compared segment by segment where the first comparison is inconclusive: the difference is larger than the rounding
    spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs. If the weights do not fit into
-   memory, this is the only comparison (`parts`).
+   memory, this is the only comparison (`parts`). Sums of the whole model are perturbed only if the segments differ.
 
 Where there is no record of the rewrite, values that both models have are matched by name and content: on one set of inputs, the
 array that B computes for a name of A must contain the tensor of A in a known format. A wrong match hides no fault, because the
