@@ -24,16 +24,15 @@ from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import DType
-from layoutopt.kernel_times import (
-    KernelStore,
-    Machine,
+from layoutopt.kernel_times.prices import (
     RefinedPlan,
     Refinement,
-    RequestedTimes,
-    default_folder,
+    UsedKernel,
+    kernels_in_default_formats,
+    optimised_graph,
+    total_seconds,
 )
-from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
-from layoutopt.kernel_times.prices import UsedKernel, total_seconds
+from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes, default_folder
 from layoutopt.passes.base import PlanWith
 from layoutopt.passes.casts import PretransformWeights
 from layoutopt.passes.planning import has_quantized_ops
@@ -160,7 +159,7 @@ def gain_at_target_prices(
         return None
     kernels: list[UsedKernel] = []
     if chooses_blocked_formats and not has_quantized_ops(graph):
-        kernels = kernels_in_default_formats(graph, model, {}, sizes)
+        kernels = kernels_in_default_formats(graph, model, sizes)
     before = total_seconds(kernels) if kernels else plan.baseline
     return GainReport(baseline="folded", seconds_before=before, seconds_after=plan.seconds)
 
