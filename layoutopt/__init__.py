@@ -28,6 +28,7 @@ from layoutopt.errors import (
     UnverifiedError,
     VerificationError,
 )
+from layoutopt.runtime.lazy_sympy import import_onnx_ir
 from layoutopt.runtime.telemetry import disable_telemetry
 from layoutopt.version import VERSION
 
@@ -119,6 +120,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _MODULES[name] != "layoutopt.formats":
+        import_onnx_ir()
     return getattr(import_module(_MODULES[name]), name)
 
 

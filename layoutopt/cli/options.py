@@ -33,6 +33,7 @@ from layoutopt.driver.options import (
     written_file,
 )
 from layoutopt.gates.budgets import Budgets, parse_bytes
+from layoutopt.runtime.lazy_sympy import import_onnx_ir
 
 if TYPE_CHECKING:  # --help imports this module, and neither pydantic nor numpy
     from layoutopt.batch.task import ModelTask
@@ -275,6 +276,7 @@ def takes_options(module: str, names: str) -> Callable[[Callable[..., None]], Ca
         @wraps(function)
         def command(context: Context, **values: Any) -> None:
             shared = {name: values.pop(name) for name in chosen}
+            import_onnx_ir()
             run = getattr(import_module(f"layoutopt.cli.{module}"), function.__name__)
             if code := run(Given(context, shared), **values):
                 raise Exit(code)
