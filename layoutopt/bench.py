@@ -106,29 +106,18 @@ class BenchReport(ReportModel, extra="ignore"):
 
 
 class LoadedModel(NamedTuple):
-    """A model that is ready to run.
-
-    Attributes:
-        run: the values of the outputs for given inputs.
-        reorder_share: the fraction of the time of the runs in Transposes and reorders, if they are traced.
-    """
+    """A model that is ready to run, and the fraction of the time of its runs in Transposes and reorders, if it is traced."""
 
     run: Callable[[Feed], Sequence[Any]]
     reorder_share: Callable[[], float]
 
 
 class Runtime(NamedTuple):
-    """A runtime with its default options, except for the number of threads and the log level.
-
-    Attributes:
-        name: its name.
-        version: its version.
-        open: loads a model file for a number of threads; with the prefix of a trace as third argument, its runs are traced.
-    """
+    """A runtime with its default options, except for the number of threads and the log level."""
 
     name: str
     version: str
-    open: Callable[..., LoadedModel]
+    open: Callable[..., LoadedModel]  # of a file, a number of threads, and the prefix of a trace
 
 
 def _onnxruntime() -> Runtime:
@@ -218,21 +207,13 @@ def _model_error(error: Exception, path: Path, runtime: Runtime, action: str) ->
 
 @dataclass(frozen=True, slots=True)
 class BenchCase:
-    """A model, its runtime and its inputs.
+    """A model, its runtime and its inputs."""
 
-    Attributes:
-        label: A for the first one, B for the next.
-        path: the file.
-        runtime: the runtime.
-        feed: the inputs.
-        output_types: names, types and shapes of the outputs, as text.
-    """
-
-    label: str
+    label: str  # A for the first one, B for the next
     path: Path
     runtime: Runtime
     feed: Feed
-    output_types: list[str]
+    output_types: list[str]  # names, types and shapes
 
     def create(self, threads: int) -> list[Callable[[], object]]:
         """The run of a new session."""
@@ -363,11 +344,7 @@ def _among(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
 def _runnable_cases(
     models: Iterable[tuple[Path, Interface, Feed]], runtimes: Sequence[Runtime], threads: int, progress: Progress
 ) -> tuple[list[BenchCase], list[str]]:
-    """The cases that can run, and the reasons for leaving out others.
-
-    Raises:
-        ModelError: no runtime can run a model.
-    """
+    """The cases that can run, and the reasons for leaving out others; an error if no runtime can run a model."""
     cases: list[BenchCase] = []
     exclusions: list[str] = []
     for path, interface, feed in models:

@@ -12,7 +12,9 @@ scaled so that the median of predicted / measured is 1. Peaks are the largest fi
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from itertools import combinations, permutations
 from math import inf
 from random import Random
@@ -136,7 +138,31 @@ class Sample(NamedTuple):
     seconds: float
 
 
-class Group(NamedTuple):
+class Fit(NamedTuple):
+    """Seconds of a kernel, of an arithmetic operation and of a byte; 0 for a term that is never the bound."""
+
+    overhead: float
+    operation: float
+    byte: float
+
+
+def fit(samples: Sequence[Sample], *, has_arithmetic: bool) -> Fit:
+    """The coefficients of a group of kernels: the least error of any set of terms whose coefficients are not negative."""
+    terms = np.array([(1.0, each.operations, each.nbytes) for each in samples])
+    relative = terms / np.array([[each.seconds] for each in samples])
+    best, least = np.zeros(3), np.inf
+    columns = (0, 1, 2) if has_arithmetic else (0, 2)
+    for positive in (list(each) for count in (1, 2, 3) for each in combinations(columns, count)):
+        found = np.zeros(3)
+        found[positive] = np.linalg.lstsq(relative[:, positive], np.ones(len(samples)))[0]
+        error = float(np.square(relative @ found - 1).sum())
+        if found.min() >= 0 and error < least:
+            best, least = found, error
+    return Fit(*(best / np.median(relative @ best)).tolist())
+
+
+@dataclass(frozen=True)
+class Group:
     """Kernels that the same numbers of a target price; its row is None for conversions."""
 
     row: KernelSpec | None
@@ -146,6 +172,11 @@ class Group(NamedTuple):
     def has_arithmetic(self) -> bool:
         """Whether the fit has a term of arithmetic operations."""
         return self.row is not None and not _WITH_ARITHMETIC.isdisjoint(self.row.family)
+
+    @cached_property
+    def fit(self) -> Fit:
+        """The coefficients."""
+        return fit(self.samples, has_arithmetic=self.has_arithmetic)
 
 
 def grouped(
@@ -183,46 +214,18 @@ def _new_row(op: Op) -> KernelSpec:
     return KernelSpec(family=(rule.family,), ops=ops, dtypes=("float32",), direct=True, unit="vector", efficiency=peak)
 
 
-class Fit(NamedTuple):
-    """Seconds of a kernel, of an arithmetic operation and of a byte; 0 for a term that is never the bound."""
-
-    overhead: float
-    operation: float
-    byte: float
-
-
-def fit(samples: Sequence[Sample], *, has_arithmetic: bool) -> Fit:
-    """The coefficients of a group of kernels: the least error of any set of terms whose coefficients are not negative."""
-    terms = np.array([(1.0, each.operations, each.nbytes) for each in samples])
-    relative = terms / np.array([[each.seconds] for each in samples])
-    best, least = np.zeros(3), np.inf
-    columns = (0, 1, 2) if has_arithmetic else (0, 2)
-    for positive in (list(each) for count in (1, 2, 3) for each in combinations(columns, count)):
-        found = np.zeros(3)
-        found[positive] = np.linalg.lstsq(relative[:, positive], np.ones(len(samples)))[0]
-        error = float(np.square(relative @ found - 1).sum())
-        if found.min() >= 0 and error < least:
-            best, least = found, error
-    return Fit(*(best / np.median(relative @ best)).tolist())
-
-
 def _error(samples: Sequence[Sample], model: RooflineModel) -> float:
     return median(abs(price(each.kernel, model) / each.seconds - 1) for each in samples)
 
 
 def fitted_tables(groups: Mapping[str, Group], spec: TargetSpec, source: str) -> Table:
-    """The tables of a target file with the numbers of all groups, and medians for ops without a row.
+    """The tables of a target file that inherits a target: numbers of all groups, and medians for ops without a row.
 
-    Args:
-        groups: the kernels.
-        spec: the target that the file inherits.
-        source: the conditions of the measurements, to which the number of kernels is added.
+    The source of each number is the conditions of the measurements and the number of kernels.
     """
-    fits = {name: fit(each.samples, has_arithmetic=each.has_arithmetic) for name, each in groups.items()}
-    rows = {name: each.row for name, each in groups.items() if each.row is not None}
-    casts = [each for name, each in fits.items() if name not in rows]
-    direct = [fits[name] for name, each in rows.items() if each.direct]
-    rates = [1 / fits[name].operation for name, each in groups.items() if each.has_arithmetic and fits[name].operation]
+    casts = [each.fit for each in groups.values() if each.row is None]
+    direct = [each.fit for each in groups.values() if each.row is not None and each.row.direct]
+    rates = [1 / each.fit.operation for each in groups.values() if each.fit.operation]
     bandwidths = [1 / each.byte for each in (*casts, *direct) if each.byte]
     rate = max(rates, default=spec.rates["vector"]["float32"].value)
     bandwidth = max(bandwidths, default=spec.memory.bandwidth.value)
@@ -242,19 +245,19 @@ def fitted_tables(groups: Mapping[str, Group], spec: TargetSpec, source: str) ->
     if casts:
         middle = "the median of the classes of conversions"
         launch["cast_overhead"] = number(median(each.overhead for each in casts), middle)
-    for name, each in fits.items():
-        how = f"fitted to {len(groups[name].samples)} kernels"
-        moved = fraction(bandwidth, each.byte, how)
-        if name not in rows:
+    for name, group in groups.items():
+        how = f"fitted to {len(group.samples)} kernels"
+        moved = fraction(bandwidth, group.fit.byte, how)
+        if group.row is None:
             memory[name] = moved
             continue
         kernels.append(
             {
-                **rows[name].model_dump(mode="json", exclude_defaults=True),
-                "efficiency": fraction(rate, each.operation, how),
+                **group.row.model_dump(mode="json", exclude_defaults=True),
+                "efficiency": fraction(rate, group.fit.operation, how),
                 "bandwidth_efficiency": moved,
-                "overhead": number(each.overhead, how),
-                "overlaps": not groups[name].has_arithmetic,
+                "overhead": number(group.fit.overhead, how),
+                "overlaps": not group.has_arithmetic,
             }
         )
     fastest = {"float32": number(rate, "the fastest kernel")}
@@ -313,21 +316,12 @@ images (
     reduced = ReduceMean (x, image)
     normalised = InstanceNormalization (x, w_scale, w_scale)
     scaled = Mul (x, mean)
-    relu = Relu (x)
     sum = Add (x, depthwise)
     quotient = Div (x, depthwise)
     clip = Clip (x, zero)
-    sigmoid = Sigmoid (x)
-    hard_sigmoid = HardSigmoid (x)
-    hard_swish = HardSwish (x)
-    tanh = Tanh (x)
-    erf = Erf (x)
-    gelu = Gelu (x)
-    sqrt = Sqrt (x)
-    softplus = Softplus (x)
-    quick_gelu = com.microsoft.QuickGelu (x)
-    fast_gelu = com.microsoft.FastGelu (x)
+    $unary
 }""")
+_UNARY = "Relu Sigmoid HardSigmoid HardSwish Tanh Erf Gelu Sqrt Softplus com.microsoft.QuickGelu com.microsoft.FastGelu"
 _OF_SEQUENCES = Template("""<ir_version: 10, opset_import: ["" : 20]>
 sequences (
     float[1,$tokens,$channels] x, float[1,$heads,$tokens,$head] q, float[1,$heads,$head,$tokens] k,
@@ -368,16 +362,18 @@ def price(kernel: LoweredKernel, model: RooflineModel) -> float:
 
 
 def _ops() -> Iterator[Op]:
+    unary = " ".join(f"y{index} = {op} (x)" for index, op in enumerate(_UNARY.split()))
     for channels, side in _IMAGES:
-        yield from _parsed(_OF_IMAGES, channels=channels, half=channels // 2 + 8, side=side, twice=2 * side)
+        half, twice = channels // 2 + 8, 2 * side
+        yield from _parsed(_OF_IMAGES, channels=channels, half=half, side=side, twice=twice, unary=unary)
     for heads, tokens, head in _SEQUENCES:
         channels = heads * head
         yield from _parsed(_OF_SEQUENCES, heads=heads, tokens=tokens, head=head, channels=channels, wide=4 * channels)
 
 
-def _parsed(text: Template, **extents: int) -> Iterator[Op]:
+def _parsed(text: Template, **parts: int | str) -> Iterator[Op]:
     """The ops of a model; its inputs whose names begin with `w` become constants."""
-    model = onnx.parser.parse_model(text.substitute(extents))
+    model = onnx.parser.parse_model(text.substitute(parts))
     for node in model.graph.node:
         model.graph.output.add().name = node.output[0]
     graph = inference.lift(onnx_ir.from_proto(model))

@@ -112,12 +112,9 @@ class LoweredKernel(LoweredGraph):
 
     @classmethod
     def of(cls, op: Op, formats: Mapping[Slot, Format], opsets: Mapping[str, int]) -> "LoweredKernel | None":
-        """The kernel of an op; None if it cannot run alone: bodies, symbolic extents, activations other than float32.
+        """The kernel of an op, whose operands of known rank have formats, with the operator sets of its model.
 
-        Args:
-            op: the op.
-            formats: the format of every operand of known rank.
-            opsets: the operator sets of its model.
+        None if it cannot run alone: bodies, symbolic extents, activations other than float32.
         """
         op = _without_epilogue(op, opsets.get("", 1))
         opaque = any(isinstance(each, Opaque) for each in op.attributes.values())
@@ -125,20 +122,17 @@ class LoweredKernel(LoweredGraph):
             return None
         graph = Graph("kernel", dict(opsets))
         graph.stage = "cast"
-        added = dict[Value, Value]()
-        for index, value in enumerate(op.inputs):
-            if value is not None and value not in added:
-                added[value] = graph.add_value(_kernel_value(value, f"x{index}", formats.get(Slot("in", index))))
-        graph.inputs += [each for each in added.values() if not each.is_constant]
-        inputs = tuple(value and added[value] for value in op.inputs)
-        outputs = tuple(
-            value and graph.add_value(_kernel_value(value, f"y{index}", formats.get(Slot("out", index))))
-            for index, value in enumerate(op.outputs)
-        )
+        operands: dict[Value, Value] = {}
+        for slot in op.slots():
+            value = op.operand(slot)
+            if value is not None and value not in operands:
+                name = f"{'x' if slot.side == 'in' else 'y'}{slot.index}"
+                operands[value] = graph.add_value(_kernel_value(value, name, formats.get(slot)))
+        inputs, outputs = (tuple(value and operands[value] for value in some) for some in (op.inputs, op.outputs))
         alone = op.copy(inputs, outputs, name="kernel", order=())
-        storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
-        alone.signature = Signature(*storages)
+        alone.signature = Signature(*(tuple(each and each.storage for each in some) for some in (inputs, outputs)))
         graph.add_op(alone)
+        graph.inputs += [each for each in dict.fromkeys(inputs) if each is not None and not each.is_constant]
         graph.outputs += [each for each in outputs if each is not None]
         return cls(graph)
 
@@ -167,10 +161,7 @@ class LoweredKernel(LoweredGraph):
 
     @cached_property
     def alternatives(self) -> tuple[Sequence[LoweredGraph], float]:
-        """Other algorithms for the op on the same formats, and the estimated speed-up by the one that the dialect chooses.
-
-        Winograd's, for some blocked convolutions; the estimate holds if none of them is timed.
-        """
+        """Winograd's algorithms for some convolutions, and the estimated speed-up by the one chosen if none is timed."""
         op, filter, block = self.op, self.op.input(1), blocked_channels()
         is_blocked = op.op_type == "Conv" and op.signature is not None and block_of(op.signature[X]) == block
         if not block or not is_blocked or filter is None or all(extent == 1 for extent in filter.dims[2:]):
@@ -269,10 +260,7 @@ class KernelSession:
 def _operand(input: Any, generator: np.random.Generator) -> Array:
     """Small random floating-point numbers, or zeros of another type, in memory as onnxruntime allocates it.
 
-    It is aligned, and has not the huge pages of large numpy arrays.
-
-    Raises:
-        TypeError: its type is none of numpy's, or an extent is not known.
+    It is aligned, and has not the huge pages of large numpy arrays. A TypeError if its type is none of numpy's.
     """
     dtype, shape = np.dtype(short_name(input.type)), tuple(input.shape)
     nbytes = prod(shape) * dtype.itemsize
@@ -307,22 +295,15 @@ def tiny_sessions(threads: int) -> tuple[KernelSession, KernelSession]:
 
 
 REFERENCE = "reference: Relu, MatMul of float 256x384 and 384x384, Relu"
-"""The key of the reference kernel, of which every batch of kernels has several runs in a round.
-
-Kernels are timed at different moments, between which a shared machine changes its speed. Their times are scaled by that of the
-reference kernel in the same batch.
-"""
+"""The key of the reference kernel, of which every batch of kernels has several runs in a round: see the store."""
 _REFERENCE = """(float[256,384] x, float[384,384] w) => (float[256,384] y)
 { a = Relu(x) b = MatMul(a, w) y = Relu(b) }"""
 
 
 def time_kernels(kernels: Sequence[LoweredGraph], threads: int = 1, end: float = inf) -> dict[str, float | None]:
-    """The seconds of each kernel within a network, and of the reference, by key; None if onnxruntime does not run it alone.
+    """The seconds of distinct kernels within a network, and of the reference, by key; None if one does not run alone.
 
-    Args:
-        kernels: distinct kernels, which run in the same rounds.
-        threads: threads of onnxruntime.
-        end: kernels without sessions at this time, in seconds of `process_time`, are left out, but for the first one.
+    Kernels without sessions at the time `end`, in seconds of `process_time`, are left out, but for the first one.
     """
     _share_arena()
     with pinned(threads):

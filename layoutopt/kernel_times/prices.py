@@ -23,15 +23,12 @@ the other edges. It has no Winograd convolution, so every op has its default alg
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import exp, inf, log
-from pathlib import Path
 from time import perf_counter
 from typing import Literal
 
 from typing_extensions import override
 
-from layoutopt import inference, onnx_io
 from layoutopt.cost import CostModel, MeasuredPrices, priced_with
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.roofline import structure
@@ -51,13 +48,10 @@ from layoutopt.ops import View, X, Y, canonical_signature, rule_of
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
-from layoutopt.runtime.session import EXTERNAL_WEIGHTS
-from layoutopt.verification.runnable import Runnable
 
 _CAUTION = 1.1
 _LIMIT = log(4)
 """The largest correction of an estimate, as the logarithm of a factor: larger ratios of time and estimate are limited to it."""
-_WITHOUT_BLOCKS = ("NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion")
 _PLANS = 5  # at measured prices
 _MAX_PRICE_RATIO = 1.5  # kernels of an emulation that cost more than this times the price of the op are not timed
 _MIN_SHARE = 1e-3  # of a plan's time: kernels below it are not timed
@@ -65,19 +59,12 @@ _MIN_SHARE = 1e-3  # of a plan's time: kernels below it are not timed
 
 @dataclass(frozen=True, slots=True)
 class PricedKernel:
-    """A kernel that was priced.
+    """A kernel that was priced."""
 
-    Attributes:
-        kernel: the kernel; None if it cannot be timed alone.
-        kind: the kind whose corrections apply to its estimate.
-        seconds: its price.
-        is_timed: whether the price is a time.
-    """
-
-    kernel: LoweredKernel | None
+    kernel: LoweredKernel | None  # None if it cannot be timed alone
     kind: Hashable
-    seconds: float
-    is_timed: bool
+    seconds: float  # its price
+    is_timed: bool  # whether the price is a time
 
 
 class StoredPrices(MeasuredPrices):
@@ -105,40 +92,36 @@ class StoredPrices(MeasuredPrices):
         if key not in self._kernels:
             self._kernels[key] = LoweredKernel.of(op, formats, self._opsets)
         others = tuple(str(each) for each in formats.values() if not each.is_canonical)
-        return self._price(self._kernels[key], (op.kind, others), estimate)
+        return self._price(self._kernels[key], ((op.kind, others), op.kind), estimate)
 
     @override
     def conversion(self, type: TensorType, src: Format, dst: Format, estimate: float) -> float:
         key = (type, src, dst)
         if key not in self._kernels:
             self._kernels[key] = LoweredKernel.of_conversion(type, src, dst, self._opsets)
-        return self._price(self._kernels[key], (str(src), str(dst)), estimate)
+        return self._price(self._kernels[key], ((str(src), str(dst)),), estimate)
 
-    def _price(self, kernel: LoweredKernel | None, kind: Hashable, estimate: float) -> float:
+    def _price(self, kernel: LoweredKernel | None, kinds: Sequence[Hashable], estimate: float) -> float:
+        """Seconds of a kernel, whose estimate has the correction of the first of its kinds that has one."""
         others, speed_up = kernel.alternatives if kernel is not None and self.uses_alternatives else ((), 1.0)
         seconds = None if kernel is None else self._requested.get(kernel.key)
         timed = [each for each in (self._requested.get(other.key) for other in others) if each is not None]
         if kernel is not None and seconds and estimate > 0:
-            for each in (kind, _op_type(kind)):
-                self._ratios[each][kernel.key] = log(seconds / estimate)
+            for kind in kinds:
+                self._ratios[kind][kernel.key] = log(seconds / estimate)
         if seconds is None:
-            correction = self._corrections.get(kind, self._corrections.get(_op_type(kind), 1.0))
+            correction = next((self._corrections[kind] for kind in kinds if kind in self._corrections), 1.0)
             found = estimate * correction * (_CAUTION if self.is_cautious else 1.0) / speed_up
         else:
             found = min(seconds, *timed) if timed else seconds / speed_up
         is_timed = seconds is not None and (bool(timed) or speed_up == 1.0)
-        self.priced.append(PricedKernel(kernel, kind, found, is_timed))
+        self.priced.append(PricedKernel(kernel, kinds[0], found, is_timed))
         return found
 
     def correct_estimates(self) -> None:
-        """Correct the estimates of all kinds and op types by the times of the kernels that have been priced."""
+        """Correct the estimates of all kinds by the times of the kernels that have been priced."""
         means = {kind: sum(each.values()) / len(each) for kind, each in self._ratios.items()}
         self._corrections = {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
-
-
-def _op_type(kind: Hashable) -> Hashable:
-    """The op type of a kind; a conversion has none in common with others."""
-    return kind[0] if isinstance(kind, tuple) and isinstance(kind[1], tuple) else kind
 
 
 # --- the kernels and conversions of a plan, with their prices ---
@@ -148,15 +131,11 @@ def _op_type(kind: Hashable) -> Hashable:
 class UsedKernel:
     """An op on given formats, or a conversion, that a plan uses.
 
-    Attributes:
-        seconds: its price.
-        count: how often it is used, times the expected runs.
-        priced_kernels: the kernels that were priced for it: one, those of an emulation and its alternatives, or one per
-            planned size.
+    The kernels that were priced for it are one, those of an emulation and its alternatives, or one per planned size.
     """
 
-    seconds: float
-    count: float
+    seconds: float  # its price
+    count: float  # how often it is used, times the expected runs
     priced_kernels: Sequence[PricedKernel]
 
     @property
@@ -230,18 +209,6 @@ def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[t
 # --- the original as onnxruntime runs it by itself ---
 
 
-def optimised_graph(original: Runnable, folder: Path) -> Graph:
-    """A model as onnxruntime runs it, after its optimiser, without blocked formats; its large weights stay in the folder.
-
-    Raises:
-        RuntimeError: and other exceptions of onnxruntime, which does not load the model.
-        ModelError: the types of the optimised form cannot be inferred.
-    """
-    saved = folder / "optimised.onnx"
-    original.save_optimised(saved, EXTERNAL_WEIGHTS, threads=1, disabled=_WITHOUT_BLOCKS)
-    return inference.lift(onnx_io.read(saved))
-
-
 def kernels_in_default_formats(
     graph: Graph, model: CostModel, sizes: Sizes, prices: StoredPrices | None = None
 ) -> list[UsedKernel]:
@@ -305,22 +272,16 @@ def _default_signature(op: Op, model: CostModel, blocked: Mapping[Value, Storage
 class RefinedPlan:
     """A plan at measured prices.
 
-    Attributes:
-        model: the cost model with the prices of the plan.
-        plan: the plan.
-        kernels: the kernels of the plan.
-        baseline: the model to which the plan is compared, in onnxruntime's default formats and with its fusions: the original
-            after onnxruntime's optimiser, or the folded graph.
-        baseline_seconds: its seconds; 0 if they are not known.
-        seconds: seconds of timing and planning.
+    It is compared to the original after onnxruntime's optimiser, or to the folded graph, in onnxruntime's default formats and
+    with its fusions.
     """
 
-    model: CostModel
+    model: CostModel  # has the prices of the plan
     plan: Plan
     kernels: Sequence[UsedKernel]
     baseline: Literal["optimised", "folded"]
-    baseline_seconds: float
-    seconds: float
+    baseline_seconds: float  # 0 if they are not known
+    seconds: float  # of timing and planning
 
     @property
     def num_timed(self) -> int:
@@ -334,92 +295,82 @@ class RefinedPlan:
         return total_seconds(each for each in self.kernels if each.is_timed) / total if total else 0.0
 
 
-@dataclass(frozen=True)
-class Refinement:
-    """Plans of one graph at kernel times, which are requested while it runs.
+def refine_plan(
+    graph: Graph,
+    model: RooflineModel,
+    sizes: Sizes,
+    plan_with: PlanWith,
+    times: RequestedTimes,
+    first: Plan,
+    original: Graph | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> RefinedPlan | None:
+    """The last plan of a graph at measured prices; None if the time limit of planning ended one.
 
-    Attributes:
+    If some of its kernels may have no times, it is made at raised prices of such kernels.
+
+    Args:
         graph: the graph, unplanned.
         model: the cost model of the target, which estimates the kernels that were not timed.
+        sizes: the sizes of symbolic dimensions.
         plan_with: plans at the prices of a cost model.
+        times: requests the times of kernels on this machine.
+        first: the plan at the prices of the target.
+        original: the original after onnxruntime's optimiser, if its time is to be estimated, too.
+        progress: called with the name of each step.
     """
+    begin, prices, fused_tensors = perf_counter(), StoredPrices(times, graph.opsets), find_fused_tensors(graph)
 
-    graph: Graph
-    model: RooflineModel
-    sizes: Sizes
-    plan_with: PlanWith
-    times: RequestedTimes
-    progress: Callable[[str], None] = lambda step: None
+    def new_model() -> CostModel:
+        measured = model.with_measured(prices)
+        return priced_with(measured, fused_tensors=fused_tensors, is_default_kernel=is_chosen_by_default)
 
-    def best_plan(self, first: Plan, original: Graph | None = None) -> RefinedPlan | None:
-        """The last plan at measured prices; None if the time limit of planning ended one.
+    def kernels(signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
+        return plan_kernels(graph, new_model(), sizes, prices, signatures)
 
-        If some of its kernels may have no times, it is made at raised prices of such kernels.
+    def default_kernels(graph: Graph | None) -> list[UsedKernel]:
+        return kernels_in_default_formats(graph, model, sizes, prices) if graph is not None else []
 
-        Args:
-            first: the plan at the prices of the target.
-            original: the original after onnxruntime's optimiser, if its time is to be estimated, too.
-        """
-        begin, prices = perf_counter(), self._prices
-        # The times of the original's kernels correct the estimates of many others.
-        for used in (self._kernels(first.signatures), self._kernels({}), self._default_kernels(original)):
-            self._request(used)
-        for number in range(_PLANS):
-            prices.is_cautious = number == _PLANS - 1 or self.times.is_spent
-            prices.correct_estimates()
-            model = self._new_model()
-            plan = self.plan_with(model)
-            if plan.stopped:
-                return None
-            if prices.is_cautious or not self._request(self._kernels(plan.signatures)):
-                break
-        prices.uses_alternatives = False
-        before = self._default_kernels(original)
-        baseline: Literal["optimised", "folded"] = "optimised" if before else "folded"
-        seconds = total_seconds(before or self._default_kernels(self.graph))
-        prices.uses_alternatives = True
-        return RefinedPlan(model, plan, self._kernels(plan.signatures), baseline, seconds, perf_counter() - begin)
-
-    @cached_property
-    def _prices(self) -> StoredPrices:
-        return StoredPrices(self.times, self.graph.opsets)
-
-    @cached_property
-    def _fused_tensors(self) -> Mapping[str, float]:
-        return find_fused_tensors(self.graph)
-
-    def _new_model(self) -> CostModel:
-        """A cost model with the current prices, which has cached none."""
-        measured = self.model.with_measured(self._prices)
-        return priced_with(measured, fused_tensors=self._fused_tensors, is_default_kernel=is_chosen_by_default)
-
-    def _kernels(self, signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
-        """The kernels of a plan, or of the graph in canonical formats, at current prices."""
-        return plan_kernels(self.graph, self._new_model(), self.sizes, self._prices, signatures)
-
-    def _default_kernels(self, graph: Graph | None) -> list[UsedKernel]:
-        """The kernels of a graph in onnxruntime's default formats, at current prices."""
-        return kernels_in_default_formats(graph, self.model, self.sizes, self._prices) if graph is not None else []
-
-    def _request(self, used: Sequence[UsedKernel]) -> bool:
-        """Request times of kernels that have none and of other algorithms for their ops; return whether there were requests.
-
-        Those that take a share of the total time are requested, longest first, and the longest one of each kind, since an
-        estimate of the target may be wrong by any factor for a kind of op.
-        """
-        least = _MIN_SHARE * total_seconds(used)
-        kinds: set[Hashable] = set()
-        found: dict[str, LoweredGraph] = {}
-        for each in sorted(used, key=lambda each: -each.total):
-            # A fused op has a share of the price of its only kernel.
-            limit = inf if len(each.priced_kernels) == 1 else each.seconds * _MAX_PRICE_RATIO
-            for priced in each.priced_kernels:
-                if priced.kernel is None or priced.seconds > limit:
-                    continue
-                if each.total >= least or priced.kind not in kinds:
-                    kinds.add(priced.kind)
-                    found |= {model.key: model for model in (priced.kernel, *priced.kernel.alternatives[0])}
-        untimed = [each for key, each in found.items() if self.times.get(key) is None]
+    def request(used: Sequence[UsedKernel]) -> bool:
+        untimed = [each for each in _important(used) if times.get(each.key) is None]
         if untimed:
-            self.progress(f"timing {len(untimed)} kernels")
-        return self.times.request(untimed)
+            progress(f"timing {len(untimed)} kernels")
+        return times.request(untimed)
+
+    # The times of the original's kernels correct the estimates of many others.
+    for used in (kernels(first.signatures), kernels({}), default_kernels(original)):
+        request(used)
+    for number in range(_PLANS):
+        prices.is_cautious = number == _PLANS - 1 or times.is_spent
+        prices.correct_estimates()
+        last = new_model()
+        plan = plan_with(last)
+        if plan.stopped:
+            return None
+        if prices.is_cautious or not request(kernels(plan.signatures)):
+            break
+    prices.uses_alternatives = False
+    before = default_kernels(original)
+    seconds = total_seconds(before or default_kernels(graph))
+    prices.uses_alternatives = True
+    baseline: Literal["optimised", "folded"] = "optimised" if before else "folded"
+    return RefinedPlan(last, plan, kernels(plan.signatures), baseline, seconds, perf_counter() - begin)
+
+
+def _important(used: Sequence[UsedKernel]) -> list[LoweredGraph]:
+    """The kernels that take a share of the total time, longest first, with other algorithms for their ops.
+
+    And the longest one of each kind, since an estimate of the target may be wrong by any factor for a kind of op.
+    """
+    least = _MIN_SHARE * total_seconds(used)
+    kinds: set[Hashable] = set()
+    found: dict[str, LoweredGraph] = {}
+    for each in sorted(used, key=lambda each: -each.total):
+        # A fused op has a share of the price of its only kernel.
+        limit = inf if len(each.priced_kernels) == 1 else each.seconds * _MAX_PRICE_RATIO
+        for priced in each.priced_kernels:
+            is_wanted = priced.seconds <= limit and (each.total >= least or priced.kind not in kinds)
+            if priced.kernel is not None and is_wanted:
+                kinds.add(priced.kind)
+                found |= {model.key: model for model in (priced.kernel, *priced.kernel.alternatives[0])}
+    return list(found.values())

@@ -32,7 +32,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES
 from layoutopt.ir.types import Op, Signature, Slot
 from layoutopt.kernel_times.kernels import LoweredGraph, LoweredKernel
-from layoutopt.kernel_times.prices import RefinedPlan, Refinement, StoredPrices
+from layoutopt.kernel_times.prices import RefinedPlan, StoredPrices, refine_plan
 from layoutopt.kernel_times.store import KernelStore, RequestedTimes
 from layoutopt.ops import canonical_signature
 from layoutopt.planner import Plan, PlanRequest, make_plan
@@ -256,7 +256,7 @@ class Refined:
         self.monkeypatch.setattr("layoutopt.kernel_times.store.process_time", count().__next__)
         model = load_target("cpu-avx2")
         self.times = RequestedTimes(store or KernelStore(MACHINE), max_seconds)
-        return Refinement(self.graph, model, NO_SIZES, self.plan, self.times).best_plan(self.plan(model))
+        return refine_plan(self.graph, model, NO_SIZES, self.plan, self.times, self.plan(model))
 
     def plan(self, model: CostModel) -> Plan:
         self.models.append(model)
