@@ -42,7 +42,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, TensorType, Value
-from layoutopt.kernel_times.kernels import LoweredGraph, LoweredKernel
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.store import RequestedTimes
 from layoutopt.ops import View, X, Y, canonical_signature, rule_of
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
@@ -283,17 +283,6 @@ class RefinedPlan:
     baseline_seconds: float  # 0 if they are not known
     seconds: float  # of timing and planning
 
-    @property
-    def num_timed(self) -> int:
-        """The number of kernels of the plan that have a time."""
-        return sum(each.is_timed for each in self.kernels)
-
-    @property
-    def timed_share(self) -> float:
-        """The share of the plan's time that timed kernels cover."""
-        total = total_seconds(self.kernels)
-        return total_seconds(each for each in self.kernels if each.is_timed) / total if total else 0.0
-
 
 def refine_plan(
     graph: Graph,
@@ -357,14 +346,14 @@ def refine_plan(
     return RefinedPlan(last, plan, kernels(plan.signatures), baseline, seconds, perf_counter() - begin)
 
 
-def _important(used: Sequence[UsedKernel]) -> list[LoweredGraph]:
+def _important(used: Sequence[UsedKernel]) -> list[LoweredKernel]:
     """The kernels that take a share of the total time, longest first, with other algorithms for their ops.
 
     And the longest one of each kind, since an estimate of the target may be wrong by any factor for a kind of op.
     """
     least = _MIN_SHARE * total_seconds(used)
     kinds: set[Hashable] = set()
-    found: dict[str, LoweredGraph] = {}
+    found: dict[str, LoweredKernel] = {}
     for each in sorted(used, key=lambda each: -each.total):
         # A fused op has a share of the price of its only kernel.
         limit = inf if len(each.priced_kernels) == 1 else each.seconds * _MAX_PRICE_RATIO

@@ -31,7 +31,7 @@ import platformdirs
 from pydantic import Field, TypeAdapter, ValidationError
 
 from layoutopt.ir.graph import Graph
-from layoutopt.kernel_times.kernels import REFERENCE, LoweredGraph, time_kernels
+from layoutopt.kernel_times.kernels import REFERENCE, LoweredKernel, time_kernels
 from layoutopt.runtime.processor import instruction_sets, processor_fields, processor_name
 
 _VERSION = 7
@@ -195,11 +195,11 @@ class RequestedTimes:
 
     def of_graphs(self, graphs: Sequence[Graph]) -> list[float | None]:
         """Request the times of lowered graphs, the most important ones first; None for those without a time."""
-        models = [LoweredGraph(each) for each in graphs]
+        models = [LoweredKernel(each) for each in graphs]
         self.request(models)
         return [self.get(each.key) for each in models]
 
-    def request(self, kernels: Iterable[LoweredGraph]) -> bool:
+    def request(self, kernels: Iterable[LoweredKernel]) -> bool:
         """Request the times of kernels, the most important ones first, and return whether there were new requests."""
         pending = [each for each in {each.key: each for each in kernels}.values() if each.key not in self._seconds]
         for number, kernel in enumerate(pending):
@@ -214,7 +214,7 @@ class RequestedTimes:
             self._remaining -= found.cost
         return bool(pending)
 
-    def _time(self, kernels: Sequence[LoweredGraph]) -> None:
+    def _time(self, kernels: Sequence[LoweredKernel]) -> None:
         """Add the times of kernels to the store, scaled to the speed of the first reference; at least that of the first."""
         begin = process_time()
         found = time_kernels(kernels, self._store.machine.threads, begin + self._remaining * _CREATION_SHARE)
