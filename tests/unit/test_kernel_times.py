@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from kernel_samples import MACHINE, InventedTimes, calibrated_kernels, families
 
-from layoutopt.calibrate import calibration
-from layoutopt.calibrate.calibration import Sample, fit, fitted_tables, grouped, toml_text
-from layoutopt.calibrate.probes import price
+from layoutopt import calibrate
+from layoutopt.calibrate import Sample, fit, fitted_tables, grouped, price, toml_text
 from layoutopt.cli import main
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.kernel_times import KernelStore, Machine, RequestedTimes, timer
-from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
-from layoutopt.kernel_times.timer import time_kernels
+from layoutopt.kernel_times import kernels as timer
+from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant, time_kernels
+from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes
 
 
 def test_the_store_keeps_times_per_machine(tmp_path: Path) -> None:
@@ -144,7 +143,7 @@ def test_a_slower_machine_is_found_to_be_slower(target: str, tmp_path: Path) -> 
 def small(monkeypatch: pytest.MonkeyPatch) -> list[LoweredKernel]:
     """A calibration of a few kernels, once each."""
     chosen = [each for each in calibrated_kernels() if each.op.op_type == "Relu"][:9]
-    monkeypatch.setattr(calibration, "probes", lambda model: chosen)
+    monkeypatch.setattr(calibrate, "probes", lambda model: chosen)
     return chosen
 
 
