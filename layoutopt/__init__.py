@@ -28,7 +28,7 @@ from layoutopt.errors import (
     UnverifiedError,
     VerificationError,
 )
-from layoutopt.runtime.lazy_sympy import import_onnx_ir
+from layoutopt.runtime.lean_import import import_lean
 from layoutopt.runtime.telemetry import disable_telemetry
 from layoutopt.version import VERSION
 
@@ -120,9 +120,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _MODULES[name] != "layoutopt.formats":
-        import_onnx_ir()
-    return getattr(import_module(_MODULES[name]), name)
+    load = import_module if _MODULES[name] == "layoutopt.formats" else import_lean
+    return getattr(load(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

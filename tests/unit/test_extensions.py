@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoints as Installed
 from typing import Any
 
 import numpy as np
@@ -151,7 +152,7 @@ def test_an_error_is_one_line_with_the_package(
 def test_two_packages_with_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     group: EntryPoints[Pass] = EntryPoints("some.group", instance_of(Pass, ""))
     found = [EntryPoint("one", f"{package}:Step", "some.group") for package in ("first", "second")]
-    monkeypatch.setattr("layoutopt.registry.entry_points", lambda group: found)
+    monkeypatch.setattr("layoutopt.registry.installed", lambda: Installed(found))
     with pytest.raises(ExtensionError, match=r"package second.* has the same name as that of first"):
         dict(group)
 

@@ -1,8 +1,10 @@
-"""The import of onnx_ir without sympy, which takes longer than all of layoutopt and which only symbolic arithmetic requires.
+"""The import of a module of layoutopt without what would take half of the time: sympy, and garbage collections.
 
-`importlib.util.LazyLoader` lets a second thread read the half-loaded module before Python 3.11.9.
+onnx_ir requires sympy for arithmetic on symbolic dimensions only. `importlib.util.LazyLoader` would let a second thread read a
+half-loaded module before Python 3.11.9. Collections would traverse all modules again and again.
 """
 
+import gc
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -22,7 +24,19 @@ class _Deferred(ModuleType):
             del sys.modules[self.__name__]
 
 
-def import_onnx_ir() -> None:
+def import_lean(name: str) -> ModuleType:
+    """The module of that name, which may import onnx_ir."""
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        _import_onnx_ir()
+        return import_module(name)
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
+def _import_onnx_ir() -> None:
     """Import onnx_ir, whose own names `sympy` and `_symbolic_shapes` become deferred modules; no other module has these."""
     if "onnx_ir" in sys.modules:
         return
