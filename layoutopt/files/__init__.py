@@ -20,6 +20,7 @@ from layoutopt.files.staging import (
     check_writable,
     create_folder,
     output_errors,
+    output_folders,
     path_text,
     scratch_folder,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "marked",
     "models_with_weights",
     "output_errors",
+    "output_folders",
     "path_text",
     "result_mark",
     "scratch_folder",
