@@ -20,10 +20,11 @@ from layoutopt.driver.prices import calibrated_plan, reason_of_loss
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
+from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
 from layoutopt.report.stamp import KEY, stamp
-from layoutopt.runtime.baking import bake, drop_inner_types
+from layoutopt.runtime.baking import MAX_BAKED_BYTES, bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
 from layoutopt.verification.cuts import locate_values
@@ -55,11 +56,11 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
     if isinstance(emitted, str):
         return emitted
     baked_passes = job.dialect.baked_passes if has_quantized_ops(lowered) else ()
-    final = bake_model(job, emitted, Pipeline(baked_passes))
-    if reason := reason_to_keep(job.context):
-        return reason
     with scratch_folder() as folder:
         copies = RunnableCopies(folder)
+        final = bake_model(job, emitted, Pipeline(baked_passes), copies)
+        if reason := reason_to_keep(job.context):
+            return reason
         if job.options.verify:
             verdict = partial(verify, job, lifted, candidates, lowered, emitted, copies)
             job.verification = verdict(final)
@@ -68,7 +69,7 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
                 job.context.notes += [Note("read", name, what) for name in wrong]
                 onnx_io.drop_output_shapes(emitted, wrong)
                 copies.forget(emitted)
-                final = bake_model(job, emitted, Pipeline(baked_passes))
+                final = bake_model(job, emitted, Pipeline(baked_passes), copies)
                 job.verification = verdict(final)
             difference = f"the rewritten model is not equivalent to the original: {job.verification.reason}"
             raise_unless_passed(job, job.verification, difference)
@@ -123,7 +124,7 @@ def emit(job: Job, source: onnx_ir.Model, lowered: Graph) -> Outcome:
     return emitted
 
 
-def bake_model(job: Job, model: onnx_ir.Model, passes: Pipeline) -> onnx_ir.Model:
+def bake_model(job: Job, model: onnx_ir.Model, passes: Pipeline, copies: RunnableCopies) -> onnx_ir.Model:
     """The model after ONNX Runtime's optimiser and `passes`; a model for blocks of another size is not packed for this machine.
 
     Raises:
@@ -136,7 +137,8 @@ def bake_model(job: Job, model: onnx_ir.Model, passes: Pipeline) -> onnx_ir.Mode
     try:
         # A model without blocks has no block-size check, so baking must not add blocks. Kernels for other blocks must not run.
         is_native_block = block == blocked_channels()
-        baked = bake(model, packs=is_native_block, folds=is_native_block or not block)
+        source = copies.of(model).source if weight_bytes(model) <= MAX_BAKED_BYTES else None
+        baked = bake(model, source, packs=is_native_block, folds=is_native_block or not block)
         if not passes.passes:
             return baked
         graph = inference.lift(baked)

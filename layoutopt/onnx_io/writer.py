@@ -114,7 +114,8 @@ def write(
         message = staging.open()
         renames.append((message, path))
         _map(model, [target for _, target in renames])
-        message.write(to_bytes(model, placed) + _mark(source, path))
+        message.write(to_bytes(model, placed))
+        message.write(_mark(source, path))
         if is_new and os.path.lexists(renames[0][1]):
             raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
         staging.commit(*renames)

@@ -35,7 +35,7 @@ _REWRITTEN_TWICE = ("DequantizeLinear",)
 """onnxruntime 1.31 rewrites the neighbours of these ops again in its own result, and may then fail to load it."""
 
 
-def bake(model: ir.Model, *, packs: bool, folds: bool = True) -> ir.Model:
+def bake(model: ir.Model, source: bytes | str | None = None, *, packs: bool, folds: bool = True) -> ir.Model:
     """The model after onnxruntime's own optimisations, at its default level.
 
     Inputs, outputs and metadata are kept. A model above `MAX_BAKED_BYTES` is returned unchanged, and so is one that grows even
@@ -43,6 +43,7 @@ def bake(model: ir.Model, *, packs: bool, folds: bool = True) -> ir.Model:
 
     Args:
         model: the model, which is not changed.
+        source: its message, or a file of it whose large weights are external; written if it is None.
         packs: whether onnxruntime may pack convolutions for the block size of this machine; other machines cannot run these.
         folds: whether onnxruntime may fold constants, for which it runs kernels.
 
@@ -54,7 +55,7 @@ def bake(model: ir.Model, *, packs: bool, folds: bool = True) -> ir.Model:
         return model
     disabled = [] if packs else [_LAYOUT_OPTIMISER]
     for more in ([], [_CONSTANT_FOLDING]) if folds else ([_CONSTANT_FOLDING],):
-        baked = _optimised(model, [*disabled, *more])
+        baked = _optimised(model, [*disabled, *more], source)
         if weight_bytes(baked) <= size * (1 + _PADDED) + _NEGLIGIBLE:
             return _fixed_point(baked, [*disabled, *more])
     return model
@@ -80,24 +81,25 @@ def _op_types(model: ir.Model) -> Counter[tuple[str, str]]:
     return Counter((node.domain, node.op_type) for node in model.graph.all_nodes())
 
 
-def _optimised(model: ir.Model, disabled: list[str]) -> ir.Model:
+def _optimised(model: ir.Model, disabled: list[str], source: bytes | str | None = None) -> ir.Model:
     """The optimised form of a model with some optimisers disabled."""
     with scratch_folder() as folder:
-        baked = normalized(_saved_by_onnxruntime(model, disabled, folder), model)
+        baked = normalized(_saved_by_onnxruntime(model, disabled, folder, source), model)
     if any(node.op_type in _REWRITTEN_TWICE for node in baked.graph.all_nodes()):
         _load(baked, to_bytes(baked), disabled)
     return baked
 
 
-def _saved_by_onnxruntime(model: ir.Model, disabled: list[str], folder: Path) -> ir.Model:
+def _saved_by_onnxruntime(model: ir.Model, disabled: list[str], folder: Path, source: bytes | str | None) -> ir.Model:
     """The model that onnxruntime saves; it can be used when the folder does not exist any more."""
     saved = folder / "baked.onnx"
     if weight_bytes(model) <= MAX_BYTES_IN_MEMORY:  # several copies of a larger message take longer than two files
-        _load(model, to_bytes(model), disabled, saved)
+        _load(model, to_bytes(model) if source is None else source, disabled, saved)
         return read(saved)
-    source = folder / "model.onnx"
-    write(model, source, external_data=f"{source.name}.data")
-    _load(model, str(source), disabled, saved, EXTERNAL_WEIGHTS)
+    if source is None:
+        source = str(folder / "model.onnx")
+        write(model, source, external_data="model.onnx.data")
+    _load(model, source, disabled, saved, EXTERNAL_WEIGHTS)
     baked = read(saved)
     for _, tensor in weights(baked):
         tensor.numpy()  # maps the file

@@ -14,9 +14,9 @@ and q', p', y' must equal q, p, y up to the rounding of one segment. This finds 
 network would hide, and accepts differences that one rounding or discontinuous op has caused. If all segments agree, the models
 are equivalent. A segmented comparison runs without optimisations; a model that is larger than memory is run in parts (`parts`).
 
-Three things are perturbed, one after the other until the verdict is clear: inputs (one unit in the last place), without cuts the
-order of computation, by running the model with and without onnxruntime's optimisations, and sums (`perturbation.perturb_sums`).
-With cuts, sums are perturbed only where a segment differs by more than a few units in the last place. The two levels may compute different
+Three things are perturbed, one after the other until the verdict is clear: inputs (one unit in the last place); without cuts,
+the order of computation, by running the model with and without onnxruntime's optimisations; and sums
+(`perturbation.perturb_sums`), with cuts only where segments differ by more than `ULPS`. The two levels may compute different
 functions: some of onnxruntime's rewrites change a quantised model by whole quantisation steps, a few are wrong. Where they
 differ by more than `ROUNDING_FACTOR` spreads, the difference is not part of the spread, and a rewritten model has to agree with
 one of the levels.
