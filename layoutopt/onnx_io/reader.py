@@ -106,11 +106,27 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
 
 
 def _hold_arrays(model: ir.Model) -> None:
-    """Replace large weights in the message by their arrays, since a message copies a weight whenever it is read."""
+    """Replace weights in the message by arrays and small messages of their own.
+
+    A message copies a weight whenever it is read, and its memory is freed as a whole, once no tensor of it is used.
+    """
     for value, tensor in weights(model):
-        if isinstance(tensor, ir.TensorProtoTensor) and tensor.nbytes >= _LARGE and tensor.dtype.bitwidth >= 8:
-            metadata = {"name": tensor.name, "doc_string": tensor.doc_string, "metadata_props": tensor.metadata_props}
-            value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, **metadata)
+        if isinstance(tensor, ir.TensorProtoTensor):
+            value.const_value = _held(tensor)
+    for node in model.graph.all_nodes():
+        for name, attribute in tuple(node.attributes.items()):
+            if isinstance(attribute.value, ir.TensorProtoTensor):
+                held, text = _held(attribute.value), attribute.doc_string
+                node.attributes[name] = ir.AttrTensor(name, held, doc_string=text)
+
+
+def _held(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
+    if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8 or tensor.nbytes < _LARGE:
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor.raw)
+        return ir.TensorProtoTensor(copy)
+    texts = {"name": tensor.name, "doc_string": tensor.doc_string, "metadata_props": tensor.metadata_props}
+    return ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, **texts)
 
 
 def _sort(model: ir.Model) -> None:
