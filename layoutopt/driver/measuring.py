@@ -90,8 +90,8 @@ def _speed_ups(
         )
     feeds = [each for each in found_feeds if each is not None]
     is_long = min(each.seconds for each in feeds) >= LONG_RUN * threads
-    create = [partial(each.timed_session, threads, has_pattern=not is_long) for each in (original, rewritten)]
-    found = measure_speed_up(*create, feeds, threads, is_long=is_long)
+    before, after = (partial(each.timed_session, threads, has_pattern=not is_long) for each in (original, rewritten))
+    found = measure_speed_up(before, after, feeds, threads, is_long=is_long)
     for each in found:
         if each.disturbance:
             hint = "run it again without other programs"

@@ -125,8 +125,14 @@ def _held(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor.raw)
         return ir.TensorProtoTensor(copy)
-    texts = {"name": tensor.name, "doc_string": tensor.doc_string, "metadata_props": tensor.metadata_props}
-    return ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, **texts)
+    return ir.Tensor(
+        tensor.numpy(),
+        tensor.dtype,
+        shape=tensor.shape,
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=tensor.metadata_props,
+    )
 
 
 def _sort(model: ir.Model) -> None:

@@ -292,9 +292,9 @@ def _compare_by_segments(
         return replace(verdict, reason=f"{verdict.reason or 'as a whole only'}; {segments.reason}")
     if verdict.is_conclusive:
         return replace(verdict, depends_on_inputs=True)
-    whole = verdict.reason or verdict.worst.description if verdict.worst is not None else verdict.reason
+    difference_of_whole = verdict.reason or verdict.worst.description if verdict.worst is not None else verdict.reason
     comparisons = verdict.comparisons if verdict.status == "passed" else segments.comparisons
-    reason = f"segment by segment; as a whole {whole}"
+    reason = f"segment by segment; as a whole {difference_of_whole}"
     return replace(verdict, status="passed", reason=reason, comparisons=comparisons, depends_on_inputs=True)
 
 
