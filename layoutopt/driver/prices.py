@@ -84,10 +84,11 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
 
 
 def _report(found: RefinedPlan, times: RequestedTimes, machine: Machine) -> PricesReport:
+    known = [each for each in found.kernels if each.is_timed]
     return PricesReport(
         timed=times.num_newly_timed,
-        known=found.num_timed,
-        share=found.timed_share,
+        known=len(known),
+        share=total_seconds(known) / (total_seconds(found.kernels) or 1.0),
         skipped=len(times.skipped),
         seconds=found.seconds,
         cpu=machine.cpu,

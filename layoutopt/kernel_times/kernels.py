@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from onnx import parser
-from typing_extensions import override
 
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
@@ -45,7 +44,7 @@ from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import inference_session
 from layoutopt.runtime.type_names import short_name
-from layoutopt.timing.interleaved import in_rounds, pinned
+from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.version import VERSION
 
 _MAX_CONSTANT_BYTES = 1 << 27
@@ -81,8 +80,8 @@ class RandomConstant:
 
 
 @dataclass(frozen=True, eq=False)
-class LoweredGraph:
-    """A lowered graph with inputs of known extents: one kernel, or several that compute the same as one."""
+class LoweredKernel:
+    """A graph with inputs of known extents: one op on operands in given formats, or a lowered graph that computes the same."""
 
     graph: Graph
 
@@ -96,19 +95,6 @@ class LoweredGraph:
         kinds = ", ".join(op.kind for op in graph.ops)
         inputs = ", ".join(str(x.type) for x in graph.inputs)
         return f"layoutopt {VERSION}: {kinds} ({inputs}) {digest.hexdigest()[:16]}"
-
-    @cached_property
-    def lowered(self) -> Graph:
-        """The lowered graph."""
-        return self.graph
-
-    def serialized(self) -> bytes:
-        """The ONNX model."""
-        return onnx_io.to_bytes(onnx_io.emit(self.lowered))
-
-
-class LoweredKernel(LoweredGraph):
-    """An op on operands in given formats: `graph` has this op alone, not lowered."""
 
     @classmethod
     def of(cls, op: Op, formats: Mapping[Slot, Format], opsets: Mapping[str, int]) -> "LoweredKernel | None":
@@ -130,7 +116,8 @@ class LoweredKernel(LoweredGraph):
                 operands[value] = graph.add_value(_kernel_value(value, name, formats.get(slot)))
         inputs, outputs = (tuple(value and operands[value] for value in some) for some in (op.inputs, op.outputs))
         alone = op.copy(inputs, outputs, name="kernel", order=())
-        alone.signature = Signature(*(tuple(each and each.storage for each in some) for some in (inputs, outputs)))
+        storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
+        alone.signature = Signature(*storages)
         graph.add_op(alone)
         graph.inputs += [each for each in dict.fromkeys(inputs) if each is not None and not each.is_constant]
         graph.outputs += [each for each in outputs if each is not None]
@@ -150,8 +137,10 @@ class LoweredKernel(LoweredGraph):
         return self.graph.ops[0]
 
     @cached_property
-    @override
     def lowered(self) -> Graph:
+        """The graph as the dialect writes it."""
+        if self.graph.stage == "lowered":
+            return self.graph
         block = blocked_channels()
         # Without the dialect's passes: there is nothing to fuse, and the check of the block size would be timed too. Not by the
         # dialect's own `lower`, for which no array is blocked in a graph without blocked filters.
@@ -160,19 +149,24 @@ class LoweredKernel(LoweredGraph):
         return lowered
 
     @cached_property
-    def alternatives(self) -> tuple[Sequence[LoweredGraph], float]:
+    def alternatives(self) -> tuple[Sequence["LoweredKernel"], float]:
         """Winograd's algorithms for some convolutions, and the estimated speed-up by the one chosen if none is timed."""
         op, filter, block = self.op, self.op.input(1), blocked_channels()
         is_blocked = op.op_type == "Conv" and op.signature is not None and block_of(op.signature[X]) == block
         if not block or not is_blocked or filter is None or all(extent == 1 for extent in filter.dims[2:]):
             return (), 1.0
         found, speed_up = alternatives(self.lowered, block)
-        return [LoweredGraph(each) for each in found], speed_up
+        return [LoweredKernel(each) for each in found], speed_up
+
+    def serialized(self) -> bytes:
+        """The ONNX model."""
+        return onnx_io.to_bytes(onnx_io.emit(self.lowered))
 
 
 def _kernel_value(value: Value, name: str, format: Format | None) -> Value:
+    """An operand of a kernel; its elements are random unless the time may depend on them: axes, sizes, bounds."""
     data = value.data
-    if data is not None and not _keeps_elements(value):
+    if data is not None and value.dtype is DType.FLOAT32 and prod(map(int, value.dims)) > _KEPT:
         data = RandomConstant(tuple(map(int, value.dims)))
     return Value(name, value.type, storage=None if format is None else Storage(format), data=data)
 
@@ -212,11 +206,6 @@ def _is_timed(value: Value) -> bool:
     return type.dtype is DType.FLOAT32
 
 
-def _keeps_elements(value: Value) -> bool:
-    """Whether the time of a kernel may depend on the elements of a constant: axes, sizes, bounds."""
-    return value.dtype is not DType.FLOAT32 or prod(map(int, value.dims)) <= _KEPT
-
-
 # --- times ---
 
 _ROUNDS = (2, 24)  # the smallest and the largest number
@@ -230,31 +219,32 @@ _SHARED_ARENA = {"session.use_env_allocators": "1"}
 """Sessions allocate buffers in one arena, where a kernel gets memory that another one has just freed, as in a network."""
 
 
-class KernelSession:
-    """A session of one kernel with its operands, which has run once; with one thread, its times are processor times."""
+def kernel_run(model: bytes, threads: int) -> Action:
+    """A run of a kernel in a session of its own, which has run once; with one thread, its seconds are those of the processor.
 
-    def __init__(self, model: bytes, threads: int) -> None:
-        self._clock = thread_time if threads == 1 else perf_counter
-        self._session = inference_session(model, threads=threads, config=_SHARED_ARENA)
-        generator = np.random.default_rng(0)
-        self._inputs = [_operand(each, generator) for each in self._session.get_inputs()]
-        self._outputs = [each.name for each in self._session.get_outputs()]
-        self._binding = self._session.io_binding()
-        for each, array in zip(self._session.get_inputs(), self._inputs, strict=True):
-            self._binding.bind_ortvalue_input(each.name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-        self.run()
+    Its inputs have just been written, and its outputs get memory that was just freed.
+    """
+    clock, generator = thread_time if threads == 1 else perf_counter, np.random.default_rng(0)
+    session = inference_session(model, threads=threads, config=_SHARED_ARENA)
+    inputs = {each.name: _operand(each, generator) for each in session.get_inputs()}
+    outputs = [each.name for each in session.get_outputs()]
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
 
-    def run(self) -> float:
-        """The seconds of one run, whose inputs have just been written, and whose outputs get memory that was just freed."""
-        for array in self._inputs:
+    def run() -> float:
+        for array in inputs.values():
             np.add(array, 0, out=array, casting="unsafe")
-        for name in self._outputs:
-            self._binding.bind_output(name)
-        begin = self._clock()
-        self._session.run_with_iobinding(self._binding)
-        seconds = self._clock() - begin
-        self._binding.clear_binding_outputs()
+        for name in outputs:
+            binding.bind_output(name)
+        begin = clock()
+        session.run_with_iobinding(binding)
+        seconds = clock() - begin
+        binding.clear_binding_outputs()
         return seconds
+
+    run()
+    return run
 
 
 def _operand(input: Any, generator: np.random.Generator) -> Array:
@@ -280,18 +270,18 @@ def _share_arena() -> None:
         onnxruntime.create_and_register_allocator(onnxruntime.OrtMemoryInfo("Cpu", *kinds), None)
 
 
-def _session(text: str, threads: int) -> KernelSession:
+def _run_of(text: str, threads: int) -> Action:
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> g {text}')
-    return KernelSession(model.SerializeToString(), threads)
+    return kernel_run(model.SerializeToString(), threads)
 
 
 @cache
-def tiny_sessions(threads: int) -> tuple[KernelSession, KernelSession]:
-    """Sessions of a tiny op and of a chain of them, by which the overhead of a run is measured."""
+def tiny_runs(threads: int) -> tuple[Action, Action]:
+    """Runs of a tiny op and of a chain of them, by which the overhead of a run is measured."""
     type = "float[1,16,1,1]"
     chain = " ".join(f"x{at + 1} = {('Relu', 'Neg')[at % 2]}(x{at})" for at in range(_CHAIN))
-    one = _session(f"({type} x0) => ({type} x1) {{ x1 = Relu(x0) }}", threads)
-    return one, _session(f"({type} x0) => ({type} x{_CHAIN}) {{ {chain} }}", threads)
+    one = _run_of(f"({type} x0) => ({type} x1) {{ x1 = Relu(x0) }}", threads)
+    return one, _run_of(f"({type} x0) => ({type} x{_CHAIN}) {{ {chain} }}", threads)
 
 
 REFERENCE = "reference: Relu, MatMul of float 256x384 and 384x384, Relu"
@@ -300,50 +290,49 @@ _REFERENCE = """(float[256,384] x, float[384,384] w) => (float[256,384] y)
 { a = Relu(x) b = MatMul(a, w) y = Relu(b) }"""
 
 
-def time_kernels(kernels: Sequence[LoweredGraph], threads: int = 1, end: float = inf) -> dict[str, float | None]:
+def time_kernels(kernels: Sequence[LoweredKernel], threads: int = 1, end: float = inf) -> dict[str, float | None]:
     """The seconds of distinct kernels within a network, and of the reference, by key; None if one does not run alone.
 
     Kernels without sessions at the time `end`, in seconds of `process_time`, are left out, but for the first one.
     """
     _share_arena()
     with pinned(threads):
-        reference = _session(_REFERENCE, threads)
-        sessions: dict[str, KernelSession | None] = {}
+        reference = _run_of(_REFERENCE, threads)
+        runs: dict[str, Action | None] = {}
         for kernel in kernels:
-            sessions[kernel.key] = _session_of(kernel, threads)
+            runs[kernel.key] = _run_alone(kernel, threads)
             if process_time() >= end:
                 break
-        seconds = _in_turns([each for each in sessions.values() if each is not None], reference, threads)
-    times = {key: None if each is None else seconds[each] for key, each in sessions.items()}
-    return {REFERENCE: seconds[reference], **times}
+        seconds = _in_turns([each for each in runs.values() if each is not None], reference, threads)
+    return {REFERENCE: seconds[reference], **{key: each and seconds[each] for key, each in runs.items()}}
 
 
-def _session_of(kernel: LoweredGraph, threads: int) -> KernelSession | None:
-    """The session of a kernel; None if onnxruntime does not run it alone."""
+def _run_alone(kernel: LoweredKernel, threads: int) -> Action | None:
+    """A run of a kernel; None if onnxruntime does not run it alone."""
     try:
-        return KernelSession(kernel.serialized(), threads)
+        return kernel_run(kernel.serialized(), threads)
     except _ERRORS as error:
         raise_if_out_of_memory(error)
         return None
 
 
-def _in_turns(sessions: Sequence[KernelSession], reference: KernelSession, threads: int) -> dict[KernelSession, float]:
-    """The time of every session without the overhead of a run, which is measured in the same rounds, as the reference is."""
-    limit = _SECONDS * len(sessions) * threads
+def _in_turns(runs: Sequence[Action], reference: Action, threads: int) -> dict[Action, float]:
+    """The time of every run without its overhead, which is measured in the same rounds, as the reference is."""
+    limit = _SECONDS * len(runs) * threads
 
     def is_over(done: int, passed: float) -> bool:
         return done >= _ROUNDS[1] or (done >= _ROUNDS[0] and passed >= limit)
 
-    def run(session: KernelSession) -> float:
-        tiny[0].run()
-        return session.run()
+    def behind_tiny(run: Action) -> float:
+        tiny[0]()
+        return run()
 
-    tiny = tiny_sessions(threads)
-    spaced: list[KernelSession] = []
-    for start in range(0, max(len(sessions), 1), _SPACING):
-        spaced += [*tiny, reference, *sessions[start : start + _SPACING]]
-    times: dict[KernelSession, list[float]] = defaultdict(list)
-    rounds = in_rounds([partial(run, each) for each in spaced], is_over, clock=process_time)
+    tiny = tiny_runs(threads)
+    spaced: list[Action] = []
+    for start in range(0, max(len(runs), 1), _SPACING):
+        spaced += [*tiny, reference, *runs[start : start + _SPACING]]
+    times: dict[Action, list[float]] = defaultdict(list)
+    rounds = in_rounds([partial(behind_tiny, each) for each in spaced], is_over, clock=process_time)
     for each, found in zip(spaced, rounds, strict=True):
         times[each] += found
     seconds = {each: float(np.quantile(found, 0.25)) for each, found in times.items()}

@@ -42,7 +42,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import Op, Signature, Slot, Storage, TensorType, Value
-from layoutopt.kernel_times.kernels import LoweredGraph, LoweredKernel
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.store import RequestedTimes
 from layoutopt.ops import View, X, Y, canonical_signature, rule_of
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
@@ -68,13 +68,7 @@ class PricedKernel:
 
 
 class StoredPrices(MeasuredPrices):
-    """The prices of one run, by requested times and the opsets of the model.
-
-    Attributes:
-        priced: the kernels that were priced, in order.
-        is_cautious: whether the prices of kernels that were not timed are raised.
-        uses_alternatives: whether a convolution has the price of its fastest algorithm, or else of the default one.
-    """
+    """The prices of one run, by requested times and the operator sets of the model."""
 
     def __init__(self, times: RequestedTimes, opsets: Mapping[str, int]) -> None:
         self._requested = times
@@ -83,8 +77,10 @@ class StoredPrices(MeasuredPrices):
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._kernels: dict[Hashable, LoweredKernel | None] = {}
         self.priced: list[PricedKernel] = []
-        self.is_cautious = False
-        self.uses_alternatives = True
+        self.is_cautious = False  # whether the prices of kernels that were not timed are raised
+        self.uses_alternatives = (
+            True  # whether a convolution has the price of its fastest algorithm, not of the default one
+        )
 
     @override
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
@@ -122,9 +118,6 @@ class StoredPrices(MeasuredPrices):
         """Correct the estimates of all kinds by the times of the kernels that have been priced."""
         means = {kind: sum(each.values()) / len(each) for kind, each in self._ratios.items()}
         self._corrections = {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
-
-
-# --- the kernels and conversions of a plan, with their prices ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +199,6 @@ def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[t
                 yield y, Storage(same), target
 
 
-# --- the original as onnxruntime runs it by itself ---
-
-
 def kernels_in_default_formats(
     graph: Graph, model: CostModel, sizes: Sizes, prices: StoredPrices | None = None
 ) -> list[UsedKernel]:
@@ -265,9 +255,6 @@ def _default_signature(op: Op, model: CostModel, blocked: Mapping[Value, Storage
     return min(chosen, key=lambda each: model.kernel_seconds(op, each), default=canonical_signature(op))
 
 
-# --- plans at measured prices ---
-
-
 @dataclass(frozen=True, slots=True)
 class RefinedPlan:
     """A plan at measured prices.
@@ -282,17 +269,6 @@ class RefinedPlan:
     baseline: Literal["optimised", "folded"]
     baseline_seconds: float  # 0 if they are not known
     seconds: float  # of timing and planning
-
-    @property
-    def num_timed(self) -> int:
-        """The number of kernels of the plan that have a time."""
-        return sum(each.is_timed for each in self.kernels)
-
-    @property
-    def timed_share(self) -> float:
-        """The share of the plan's time that timed kernels cover."""
-        total = total_seconds(self.kernels)
-        return total_seconds(each for each in self.kernels if each.is_timed) / total if total else 0.0
 
 
 def refine_plan(
@@ -357,14 +333,14 @@ def refine_plan(
     return RefinedPlan(last, plan, kernels(plan.signatures), baseline, seconds, perf_counter() - begin)
 
 
-def _important(used: Sequence[UsedKernel]) -> list[LoweredGraph]:
+def _important(used: Sequence[UsedKernel]) -> list[LoweredKernel]:
     """The kernels that take a share of the total time, longest first, with other algorithms for their ops.
 
     And the longest one of each kind, since an estimate of the target may be wrong by any factor for a kind of op.
     """
     least = _MIN_SHARE * total_seconds(used)
     kinds: set[Hashable] = set()
-    found: dict[str, LoweredGraph] = {}
+    found: dict[str, LoweredKernel] = {}
     for each in sorted(used, key=lambda each: -each.total):
         # A fused op has a share of the price of its only kernel.
         limit = inf if len(each.priced_kernels) == 1 else each.seconds * _MAX_PRICE_RATIO

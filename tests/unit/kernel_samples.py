@@ -7,7 +7,7 @@ from math import prod
 
 from layoutopt.calibrate import probes
 from layoutopt.cost_models import load_target
-from layoutopt.kernel_times.kernels import REFERENCE, LoweredGraph, LoweredKernel
+from layoutopt.kernel_times.kernels import REFERENCE, LoweredKernel
 from layoutopt.kernel_times.store import Machine
 from layoutopt.runtime.kernel_queries import blocked_channels
 
@@ -49,10 +49,10 @@ class InventedTimes:
         self.timed: set[str] = set()
         self.speed = 1.0
 
-    def seconds(self, kernel: LoweredGraph) -> float:
+    def seconds(self, kernel: LoweredKernel) -> float:
         digest = int.from_bytes(sha256(kernel.key.encode()).digest()[:4]) / 2**32
         return float(1e-5 * self.factor ** (2 * digest - 1))
 
-    def __call__(self, kernels: Sequence[LoweredGraph], threads: int, end: float) -> dict[str, float | None]:
+    def __call__(self, kernels: Sequence[LoweredKernel], threads: int, end: float) -> dict[str, float | None]:
         self.timed |= {each.key for each in kernels}
         return {REFERENCE: 1e-5 / self.speed, **{each.key: self.seconds(each) / self.speed for each in kernels}}

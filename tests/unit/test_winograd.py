@@ -22,7 +22,7 @@ from layoutopt.dialects.onnxruntime import DOMAIN, winograd
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times.kernels import LoweredGraph
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.prices import StoredPrices
 from layoutopt.kernel_times.store import KernelStore, RequestedTimes
 from layoutopt.ops import canonical_signature, rule_of
@@ -227,13 +227,13 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
     tiled = [winograd.candidates(op, BLOCK, winograd.MACHINE_RATES[BLOCK])[1:] for op in lowered().ops]
-    favourites = [LoweredGraph(each[chosen % len(each)].graph) for each in tiled]
+    favourites = [LoweredKernel(each[chosen % len(each)].graph) for each in tiled]
     keys = {each.key for each in favourites}
     seen: list[str] = []
 
     def time(graphs: Sequence[Graph]) -> list[float | None]:
-        seen.extend(LoweredGraph(each).key for each in graphs)
-        return [1e-4 if LoweredGraph(each).key in keys else 3e-4 for each in graphs]
+        seen.extend(LoweredKernel(each).key for each in graphs)
+        return [1e-4 if LoweredKernel(each).key in keys else 3e-4 for each in graphs]
 
     found = rewritten(time)
     assert keys <= set(seen)
