@@ -11,8 +11,8 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     sequences,
 )
 from layoutopt.ops.base import (
-    Builder,
     LayoutRule,
+    OpBuilder,
     discontinuous_inputs,
     facts,
     flags,
@@ -55,10 +55,10 @@ from layoutopt.ops.view import View
 __all__ = [
     "OPS_WITHOUT_RULE",
     "Affine",
-    "Builder",
     "Inapplicable",
     "LayoutRule",
     "LinearMap",
+    "OpBuilder",
     "OperandFormats",
     "QdqGroups",
     "Side",

@@ -18,12 +18,13 @@ attributes and methods, too: whether the op is an affine map, which letters its 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
-from layoutopt.formats import Format, Shape
-from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
+from layoutopt.formats import Format
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, Value
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Affine, LinearMap, Pads, Side, letters_by_rank
 from layoutopt.ops.signatures import (
     ANY,
@@ -49,49 +50,6 @@ PhysicalOperands: TypeAlias = tuple[Mapping[str, Attribute | None], list[Value |
 """The attributes that differ from those of an op, None for those that are left out, and its inputs on physical arrays."""
 
 OLDEST_OPSET = 7
-
-
-class Builder(Protocol):
-    """The emitter that `lower` writes ops with. Its values belong to the lowered graph: their shapes are physical."""
-
-    def format(self, slot: Slot) -> Format:
-        """The format of an operand that the rule lowers for, an entry of `physical_formats`."""
-
-    def output_type(self, index: int) -> TensorType | None:
-        """The type of a physical output; None if the output is absent."""
-
-    def input(self, index: int) -> Value | None:
-        """A physical input; None if it is absent."""
-
-    def canonical(self, index: int) -> Value | None:
-        """An input as an array of its logical shape, in the canonical format; None if it is absent."""
-
-    def constant(self, array: Array, stem: str) -> Value:
-        """A new constant; `stem` is part of its name."""
-
-    def op(
-        self,
-        op_type: str,
-        inputs: Sequence[Value | None],
-        types: Sequence[TensorType | None],
-        attributes: Mapping[str, Attribute] | None = None,
-    ) -> list[Value]:
-        """The present outputs of a new op in the op's own domain if the type is the op's, else in the standard domain."""
-
-    def reshape(self, value: Value, shape: Shape) -> Value:
-        """The same elements in another shape."""
-
-    def transpose(self, value: Value, perm: Sequence[int]) -> Value:
-        """The value with its axes permuted."""
-
-    def convert(self, value: Value, src: Format, dst: Format, shape: Shape) -> Value:
-        """A tensor of logical shape `shape` converted from format `src` to format `dst`."""
-
-    def set_output(self, index: int, value: Value) -> None:
-        """Record the physical output."""
-
-    def set_canonical_output(self, index: int, value: Value) -> None:
-        """Record an output that is an array of the logical shape in the canonical format; its padding becomes zero."""
 
 
 class LayoutRule:
@@ -221,7 +179,7 @@ class LayoutRule:
         storages = ((slot, signature[slot]) for slot in op.slots())
         return {slot: storage.format for slot, storage in storages if storage is not None}
 
-    def lower(self, op: Op, build: Builder) -> None:
+    def lower(self, op: Op, build: OpBuilder) -> None:
         """Write the op on physical arrays, for `op.signature`.
 
         By default a layout-agnostic op is written with its `physical_operands`, and others are emulated: the op runs on
@@ -237,15 +195,15 @@ class LayoutRule:
         for index, result in zip(present, results, strict=True):
             build.set_canonical_output(index, result)
 
-    def canonical_inputs(self, op: Op, build: Builder) -> list[Value | None]:
+    def canonical_inputs(self, op: Op, build: OpBuilder) -> list[Value | None]:
         """The inputs of an op that is emulated."""
         return [build.canonical(index) for index in range(len(op.inputs))]
 
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+    def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
         """Attributes and inputs of a layout-agnostic op on physical arrays."""
         return self.physical_attributes(op, build), [build.input(index) for index in range(len(op.inputs))]
 
-    def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
         """The attributes of a layout-agnostic op that are others on physical arrays."""
         return {}
 
@@ -506,7 +464,7 @@ def _dominates(one: Signature, other: Signature) -> bool:
 
 def lower_directly(
     op: Op,
-    build: Builder,
+    build: OpBuilder,
     attributes: Mapping[str, Attribute | None] = MappingProxyType({}),
     inputs: Sequence[Value | None] | None = None,
 ) -> None:
@@ -526,21 +484,6 @@ def lower_directly(
     results = build.op(op.op_type, inputs, types, {name: each for name, each in changed.items() if each is not None})
     for index, result in zip(present, results, strict=True):
         build.set_output(index, result)
-
-
-def computed_list(build: Builder, entries: Sequence[int | tuple[Value, int]]) -> Value:
-    """A list of integers; each entry is a number, or a list and the index of an element of it."""
-    pieces: list[Value | None] = []
-    for entry in entries:
-        if isinstance(entry, int):
-            pieces.append(build.constant(np.asarray([entry], dtype=np.int64), "extent"))
-        else:
-            position = build.constant(np.asarray([entry[1]], dtype=np.int64), "index")
-            pieces += build.op("Gather", [entry[0], position], [TensorType(DType.INT64, (1,))])
-    if not pieces:
-        return build.constant(np.zeros(0, np.int64), "extents")
-    (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
-    return result
 
 
 # --- Ops whose result has the elements of their input, in the same or in another type ---

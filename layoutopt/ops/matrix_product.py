@@ -17,7 +17,8 @@ from typing_extensions import override
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, state_of
+from layoutopt.ops.base import LayoutRule, add_rule, padded_axes_of, state_of
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.contraction import (
     A,
     B,
@@ -71,7 +72,7 @@ class ProductOfTwo(LayoutRule):
         return "an operand is no matrix" if min(map(rank_of, operands)) < 2 else ""
 
     @override
-    def canonical_inputs(self, op: Op, build: Builder) -> list[Value | None]:
+    def canonical_inputs(self, op: Op, build: OpBuilder) -> list[Value | None]:
         inputs, (first, second) = super().canonical_inputs(op, build), self.factors
         inputs[first], inputs[second] = _with_equal_ranks(build, present(inputs[first]), present(inputs[second]))
         return inputs
@@ -213,7 +214,7 @@ class BiasedMatrixProduct(MatrixProduct):
         return None if state is None else padding_after_activation(op, state)
 
 
-def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
+def _with_equal_ranks(build: OpBuilder, a: Value, b: Value) -> tuple[Value, Value]:
     """The operands reshaped to equal ranks if they are float16, because onnxruntime 1.31 crashes otherwise.
 
     The crash is on a Transpose in front of the operand of larger rank; `dialects.passes.equalize_matmul_ranks` handles a

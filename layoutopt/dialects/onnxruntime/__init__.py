@@ -17,7 +17,6 @@ Ops without a native kernel are written as in the dialect `ops`, with reshapes a
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.onnxruntime.blocked_passes import (
     CheckBlockSize,
@@ -42,6 +41,7 @@ from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.region_ops import regions_with_rule
 
 _PASSES = (
