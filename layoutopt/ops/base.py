@@ -16,7 +16,8 @@ attributes and methods, too: whether the op is an affine map, which letters its 
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import product
+from itertools import product, zip_longest
+from operator import le
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -28,6 +29,7 @@ from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Affine, LinearMap, Pads, Side, letters_by_rank
 from layoutopt.ops.signatures import (
     ANY,
+    FINITE,
     ZERO,
     Inapplicable,
     OperandFormats,
@@ -37,6 +39,7 @@ from layoutopt.ops.signatures import (
     Y,
     chosen_signature,
     is_canonical,
+    present,
     rank_of,
     untransposable_reason,
     volume_of,
@@ -337,10 +340,10 @@ def flags(op: Op) -> LayoutRule:
 
 
 def facts(op: Op) -> LayoutRule:
-    """The rule for an op whose operands are tensors of known rank, or one that declares no facts."""
-    rule = rule_of(op)
-    is_typed = all(value is not None and value.rank is not None for value in map(op.operand, (X, Y)))
-    return rule if rule is not None and is_typed else _WITHOUT_RULE
+    """The rule for an op whose required operands are tensors of known rank, or one that declares no facts."""
+    rule = flags(op)
+    ranks = [None if value is None else value.rank for value in map(op.operand, (X, Y, *rule.required))]
+    return _WITHOUT_RULE if None in ranks else rule
 
 
 def rules() -> dict[str, LayoutRule]:
@@ -375,8 +378,8 @@ def has_padding(value: Value | None, storage: Storage | None) -> bool:
 def state_of(numbers: Array) -> Padding:
     """The padding state of elements with these values."""
     if not numbers.any():
-        return Padding.ZERO
-    return Padding.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Padding.ANY
+        return ZERO
+    return FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else ANY
 
 
 def with_padding_states(
@@ -399,64 +402,53 @@ def zero_padding_signature(op: Op, slot: Slot, format: Format) -> Signature | No
     found = rule.signature(op, {slot: format}) if rule is not None else None
     if rule is None or found is None or isinstance(found, Inapplicable) or untransposable_reason(op, found):
         return None
-    return next(iter(padding_cases(rule, op, found, [Padding.ZERO] * len(op.inputs))), None)
+    return next(iter(padding_cases(rule, op, found, [ZERO] * len(op.inputs))), None)
 
 
 def padding_cases(
     rule: LayoutRule, op: Op, signature: Signature, largest: Sequence[Padding] | None = None
 ) -> list[Signature]:
     """The signatures for all padding states of the inputs that the op accepts."""
-    inputs = [
-        (index, value)
-        for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
-        if value is not None and has_padding(value, storage)
-    ]
-    have_padding = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
-    if not inputs and not any(have_padding):
+    inputs, outputs = (
+        [has_padding(value, storage) for value, storage in zip(values, storages, strict=True)]
+        for values, storages in ((op.inputs, signature.inputs), (op.outputs, signature.outputs))
+    )
+    if not any(inputs + outputs):
         return [signature]
-    padded = [index for index, value in inputs if not value.is_constant]
+    padded = [index for index, has in enumerate(inputs) if has and not present(op.inputs[index]).is_constant]
     choices = [[state for state in Padding if largest is None or state <= largest[index]] for index in padded]
     # With more than two padded inputs all have one state: 3**n combinations are too many.
     cases = product(*choices) if len(padded) <= 2 else ((state,) * len(padded) for state in max(choices, key=len))
-    found = [_with_states(rule, op, signature, dict(zip(padded, case, strict=True)), have_padding) for case in cases]
-    return [each for each in found if each is not None]
+    found = []
+    for case in cases:
+        given = dict(zip(padded, case, strict=True))
+        states = tuple(given.get(index, ZERO) for index in range(len(inputs)))
+        results = rule.transfer_padding(op, signature, states)
+        if results is not None:
+            after = [state if has else ZERO for state, has in zip_longest(results, outputs, fillvalue=ANY)]
+            found.append(Signature(_with_states(signature.inputs, states), _with_states(signature.outputs, after)))
+    return found
 
 
-def _with_states(
-    rule: LayoutRule, op: Op, signature: Signature, given: Mapping[int, Padding], have_padding: Sequence[bool]
-) -> Signature | None:
-    """The signature for given states of some inputs; None if the op refuses them."""
-    states = [given.get(index, Padding.ZERO) for index in range(len(op.inputs))]
-    results = rule.transfer_padding(op, signature, tuple(states))
-    if results is None:
-        return None
-    results = (*results, *(Padding.ANY,) * (len(op.outputs) - len(results)))
-    results = tuple(state if has else Padding.ZERO for state, has in zip(results, have_padding, strict=True))
-    inputs, outputs = zip(signature.inputs, states, strict=True), zip(signature.outputs, results, strict=True)
-    return Signature(
-        tuple(storage and Storage(storage.format, state) for storage, state in inputs),
-        tuple(storage and Storage(storage.format, state) for storage, state in outputs),
-    )
+def _with_states(storages: Sequence[Storage | None], states: Sequence[Padding]) -> tuple[Storage | None, ...]:
+    return tuple(storage and Storage(storage.format, state) for storage, state in zip(storages, states, strict=True))
 
 
 def _undominated(signatures: list[Signature]) -> list[Signature]:
-    """The signatures that no other one dominates; of equal ones the last."""
-    kept: list[Signature] = []
+    """The signatures that no other one dominates: one that accepts and leaves no worse padding; of equal ones the last."""
+    kept: dict[tuple[int, ...], Signature] = {}
     for signature in reversed(signatures):
-        if not any(_dominates(other, signature) for other in kept):
-            kept = [other for other in kept if not _dominates(signature, other)]
-            kept.append(signature)
-    return kept[::-1]
+        own = _badness(signature)
+        if not any(all(map(le, other, own)) for other in kept):
+            kept = {other: each for other, each in kept.items() if not all(map(le, own, other))}
+            kept[own] = signature
+    return [*kept.values()][::-1]
 
 
-def _dominates(one: Signature, other: Signature) -> bool:
-    accepts = all(
-        a is None or b is None or a.padding >= b.padding for a, b in zip(one.inputs, other.inputs, strict=True)
-    )
-    leaves = all(
-        a is None or b is None or a.padding <= b.padding for a, b in zip(one.outputs, other.outputs, strict=True)
-    )
-    return accepts and leaves
+def _badness(signature: Signature) -> tuple[int, ...]:
+    """The padding states that outputs have, and those that inputs accept, negated: of two signatures the smaller is better."""
+    accepted = (-storage.padding for storage in signature.inputs if storage is not None)
+    return (*accepted, *(storage.padding for storage in signature.outputs if storage is not None))
 
 
 # --- Lowering to one op of the same type on the physical arrays ---
