@@ -272,7 +272,7 @@ class Concat(ConcatOrSplit):
 
     @override
     def concatenated_axis(self, op: Op) -> int | None:
-        return self.axis(op) if op.inputs[0] is not None and op.inputs[0].rank else None
+        return self.axis(op) if op.x.rank else None
 
 
 @register

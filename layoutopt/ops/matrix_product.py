@@ -79,11 +79,9 @@ class ProductOfTwo(LayoutRule):
 
     @override
     def flops(self, op: Op) -> float:
-        a, y = op.inputs[self.factors[0]], op.outputs[0]
-        if a is None or not a.shape:
-            return 0.0
-        summed = a.shape[max(len(a.shape) - 2, 0) if op.integer("transA") else -1]
-        return 2.0 * volume_of(y) * estimated_extent(summed)
+        a = shape_of(op.inputs[self.factors[0]]) or (1,)
+        summed = a[max(len(a) - 2, 0) if op.integer("transA") else -1]
+        return 2.0 * volume_of(op.y) * estimated_extent(summed)
 
 
 class MatrixProduct(ConstantWeight, ProductOfTwo):
@@ -99,15 +97,15 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The last axis of a, if b is one matrix."""
-        x, weight = op.inputs[0], op.inputs[1]
-        if x is None or x.rank is None or weight is None or weight.rank != 2 or op.integer("transA"):
+        last = rank_of(op.x) - 1
+        if rank_of(op.inputs[1]) != 2 or op.integer("transA"):
             return None
-        return (x.rank - 1, 1, 0) if op.integer("transB") else (x.rank - 1, 0, 1)
+        return (last, 1, 0) if op.integer("transB") else (last, 0, 1)
 
     def mapped_axis(self, op: Op) -> int | None:
         """The last axis of a, if b is one constant matrix."""
-        axes, weight = self.mixed_axes(op), op.inputs[1]
-        is_map = self.is_linear and weight is not None and weight.data is not None and rank_of(op.x) > 1
+        axes = self.mixed_axes(op)
+        is_map = self.is_linear and present(op.inputs[1]).is_constant and rank_of(op.x) > 1
         return axes[0] if is_map and axes is not None else None
 
     def axes(self, op: Op) -> Axes:
