@@ -6,12 +6,3 @@ kernels have times
 
 from layoutopt.kernel_times.refinement import RefinedPlan, Refinement
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes, default_folder
-
-__all__ = [
-    "KernelStore",
-    "Machine",
-    "RefinedPlan",
-    "Refinement",
-    "RequestedTimes",
-    "default_folder",
-]

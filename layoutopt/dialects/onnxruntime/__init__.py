@@ -28,7 +28,6 @@ from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSk
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
 from layoutopt.dialects.onnxruntime.writers import (
-    BLOCKS,
     DOMAIN,
     KINDS,
     WRITERS,
@@ -117,6 +116,3 @@ class OnnxRuntime(Dialect):
         """The lowered graph, in which only arrays of the block that its filters are packed for count as blocked."""
         block = self.block(graph)
         return Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), graph)
-
-
-__all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]

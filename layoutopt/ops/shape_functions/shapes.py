@@ -63,8 +63,7 @@ def _windows(node: Node, x: Extents) -> Dims | None:
     is_pool, is_transposed = "Pool" in node.op_type, node.op_type == "ConvTranspose"
     w = None if is_pool else node.shape(3 if node.op_type == "QLinearConv" else 1)
     kernel = attributes.get("kernel_shape") or as_integers(w and w[2:])
-    is_known = kernel is not None and (w is not None or is_pool)
-    if not is_known or attributes.get("ceil_mode") or attributes.get("output_shape"):
+    if kernel is None or (w is None and not is_pool) or attributes.get("ceil_mode") or attributes.get("output_shape"):
         return None
     require(len(x) > 1 and (w is None or len(w) == len(x)), "a filter of another rank than the image")
     auto, zeros = attributes.get("auto_pad", "NOTSET"), [0] * len(image)
