@@ -38,10 +38,10 @@ import trained_packages
 import zoo
 
 import layoutopt
-from layoutopt.bench.benchmark import Feed, same_inputs
-from layoutopt.bench.runtimes import Session, load_runtime
+from layoutopt.bench import LoadedModel, load_runtime, same_inputs
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.report.schema import DataMovementReport
+from layoutopt.sample_inputs import Feed
 from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.verification.data_movement import data_movement_of
 
@@ -144,7 +144,7 @@ def ratios(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.
     return blocks
 
 
-def timed(session: Session, feed: Feed) -> Action:
+def timed(session: LoadedModel, feed: Feed) -> Action:
     """An action that runs a session and returns the CPU seconds of the process."""
 
     def run() -> float:

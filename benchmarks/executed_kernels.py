@@ -19,8 +19,8 @@ from onnx import helper, numpy_helper
 
 from layoutopt.files import scratch_folder
 from layoutopt.ir.types import Array
-from layoutopt.kernel_times import KernelStore, RequestedTimes
 from layoutopt.kernel_times.kernels import small_numbers
+from layoutopt.kernel_times.store import KernelStore, RequestedTimes
 from layoutopt.runtime.session import EXTERNAL_WEIGHTS, inference_session, is_kernel_event
 from layoutopt.runtime.type_names import type_proto
 from layoutopt.verification import Runnable

@@ -40,7 +40,7 @@ from executed_kernels import ExecutedKernel, KernelModel, Operand, executed_kern
 
 import layoutopt
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.kernel_times.timer import time_kernels
+from layoutopt.kernel_times.kernels import time_kernels
 from layoutopt.onnx_io.vocabulary import attribute_from_ir
 from layoutopt.ops import rule_of
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN

@@ -35,7 +35,7 @@ from executed_kernels import estimate_run
 
 import layoutopt
 from layoutopt.errors import LayoutoptError
-from layoutopt.kernel_times import KernelStore, Machine
+from layoutopt.kernel_times.store import KernelStore, Machine
 from layoutopt.sample_inputs import sample_inputs_for
 from layoutopt.timing.speed_up import SizedFeed, measure_speed_up
 from layoutopt.verification import Runnable

@@ -133,7 +133,7 @@ Strided = Literal[False, True, "pointers", "modes"]
 class SpecModel(BaseModel):
     """Base class of the tables of target and runtime files. Other keys are errors, and values are not converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     tables: ClassVar[tuple[type[BaseModel], ...]] = ()
 
     @classmethod

@@ -28,6 +28,7 @@ from layoutopt.errors import (
     UnverifiedError,
     VerificationError,
 )
+from layoutopt.runtime.lean_import import import_lean
 from layoutopt.runtime.telemetry import disable_telemetry
 from layoutopt.version import VERSION
 
@@ -119,7 +120,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    load = import_module if _MODULES[name] == "layoutopt.formats" else import_lean
+    return getattr(load(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -165,10 +165,20 @@ def test_extensions_import_public_names() -> None:
         assert all(each.__doc__ for each in public if isinstance(each, type) or inspect.isroutine(each))
 
 
-def test_importing_loads_no_heavy_library() -> None:
-    """The import of the package loads no heavy library, so that `layoutopt --help` is fast."""
-    heavy = ("numpy", "onnx", "onnx_ir", "onnxruntime", "highspy", "networkx", "typer", "rich")
-    program = f"import sys, layoutopt; print([name for name in {heavy} if name in sys.modules])"
+OPTIMIZE = "sympy jinja2 joblib asyncio layoutopt.page layoutopt.explanation layoutopt.batch layoutopt.gates.report"
+
+
+@pytest.mark.parametrize(
+    ("program", "unused"),
+    [
+        ("layoutopt", "numpy onnx onnx_ir onnxruntime highspy networkx typer rich pydantic layoutopt.registry"),
+        ("layoutopt; layoutopt.optimize", OPTIMIZE),
+        ("layoutopt.cli.options as of; of.import_lean('layoutopt.cli.optimization')", OPTIMIZE),
+    ],
+)
+def test_imports_load_no_library_in_vain(program: str, unused: str) -> None:
+    """The package loads no library, so that `layoutopt --help` is fast, and `optimize` no library of another command."""
+    program = f"import {program}; import sys; print([name for name in {unused.split()} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

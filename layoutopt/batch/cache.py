@@ -41,7 +41,7 @@ from layoutopt.driver.job import cost_model_of, runtime_and_dialect
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError
 from layoutopt.files import external_files, path_text, scratch_folder
-from layoutopt.kernel_times import Machine
+from layoutopt.kernel_times.store import Machine
 from layoutopt.registry import package_of
 from layoutopt.report.schema import Report
 

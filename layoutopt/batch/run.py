@@ -17,8 +17,7 @@ from layoutopt.batch.task import ModelTask, Outcome, run_task
 from layoutopt.driver.options import BatchOptions, ModelOptions, check, takes, values_of
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError, LayoutoptError
-from layoutopt.files import conflict, external_files, path_text
-from layoutopt.files.staging import remove_stale
+from layoutopt.files import conflict, external_files, output_folders, path_text
 from layoutopt.runtime.available_memory import available_bytes
 
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -176,18 +175,3 @@ def _failed(task: ModelTask, failure: Failure) -> Outcome:
     hint = "it may need more memory than there is: use fewer --jobs" if failure.is_worker_lost else ""
     error = LayoutoptError(failure.reason, where=path_text(task.model), hint=hint)
     return Outcome(task.model, error=error, traceback=failure.traceback)
-
-
-@contextmanager
-def output_folders(folders: Iterable[Path]) -> Iterator[None]:
-    """Context in the end of which those of the folders that did not exist before and are empty are removed."""
-    wanted = list(dict.fromkeys(folders))
-    missing = {each for folder in wanted for each in (folder, *folder.parents) if not os.path.lexists(each)}
-    try:
-        yield
-    finally:
-        for folder in wanted:
-            remove_stale(folder)  # of workers that were ended
-        for each in sorted(missing, reverse=True):  # inner ones first
-            with suppress(OSError):  # a folder with results stays
-                each.rmdir()

@@ -14,14 +14,8 @@ from layoutopt import api, onnx_io
 from layoutopt.batch.cache import Cache, outcome_key
 from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError
-from layoutopt.files import (
-    FileKind,
-    Overwrite,
-    create_folder,
-    external_files,
-    path_text,
-)
-from layoutopt.onnx_io.writer import WrittenFiles, check_name
+from layoutopt.files import Overwrite, create_folder, external_files, path_text
+from layoutopt.onnx_io.writer import WrittenFiles, check_output
 from layoutopt.report.schema import Report
 from layoutopt.sample_inputs import read_inputs
 
@@ -119,17 +113,6 @@ def _outcome(task: ModelTask, progress: Callable[[str], None] | None) -> Outcome
     if task.output is not None:
         written = result.save(task.output, external_data=task.external_data, force=task.force)
     return Outcome(task.model, result.report, written, notes=notes)
-
-
-def check_output(output: Path, external_data: str | None, overwrite: Overwrite) -> None:
-    """Check that the result and its external data can be written.
-
-    Raises:
-        OutputError: one cannot, or must not replace an existing file.
-    """
-    overwrite.check(output, FileKind.MODEL)
-    if external_data is not None:
-        check_name(output, external_data, overwrite)
 
 
 def _key(task: ModelTask) -> str:

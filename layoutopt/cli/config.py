@@ -39,7 +39,11 @@ class Table(BaseModel):
     """Base class of the tables: keys have dashes, types are exact, unknown keys are errors."""
 
     model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-")
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        defer_build=True,
     )
 
 
@@ -70,7 +74,12 @@ def _assignments(name: str) -> Any:
 
 
 BudgetTable: Any = create_model("BudgetTable", __base__=Table, **_keys("budgets"))
-SharedTable: Any = create_model("SharedTable", __base__=Table, budgets=(BudgetTable, BudgetTable()), **_keys("models"))
+SharedTable: Any = create_model(
+    "SharedTable",
+    __base__=Table,
+    budgets=(BudgetTable, Field(default_factory=BudgetTable.model_construct)),
+    **_keys("models"),
+)
 ModelTable: Any = create_model("ModelTable", __base__=SharedTable, **_keys("one model"))
 ConfigTable: Any = create_model(
     "ConfigTable",
@@ -105,7 +114,7 @@ class Config:
     """
 
     path: Path | None = None
-    table: Any = field(default_factory=ConfigTable)
+    table: Any = field(default_factory=ConfigTable.model_construct)
     typed: dict[str, Any] = field(default_factory=dict)
 
     def options_for(self, model: Path) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> NoReturn:
     """Run the command of this process, and exit with its code."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # pydantic would search all installed packages for them
     code = main()
     gc.freeze()  # else the interpreter searches the models for cycles before it exits, which takes up to half a second
     sys.exit(code)

@@ -9,10 +9,10 @@ from typing import Any
 
 from layoutopt.batch.cache import model_digest
 from layoutopt.batch.task import Outcome
+from layoutopt.cli.batches import run_batch
 from layoutopt.cli.entry import described
 from layoutopt.cli.exit_codes import OverBudgetError, RegressionError, UsageError
 from layoutopt.cli.model_files import find_models
-from layoutopt.cli.optimization import run_batch
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import STDIO, OutputFiles
 from layoutopt.cli.rendering.results import gates_document

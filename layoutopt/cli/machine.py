@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from layoutopt.bench.bench_report import BenchReport
-from layoutopt.bench.benchmark import bench as run_benchmark
+from layoutopt.bench import BenchReport
+from layoutopt.bench import bench as run_benchmark
 from layoutopt.calibrate import calibrate as run_calibration
 from layoutopt.cli.commands import Runtime
 from layoutopt.cli.exit_codes import IncompatibleError, UsageError

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import onnx_ir
 
+from layoutopt import inference, onnx_io
 from layoutopt.cost import CostModel
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import RooflineModel
@@ -24,16 +25,14 @@ from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import DType
-from layoutopt.kernel_times import (
-    KernelStore,
-    Machine,
+from layoutopt.kernel_times.prices import (
     RefinedPlan,
-    Refinement,
-    RequestedTimes,
-    default_folder,
+    UsedKernel,
+    kernels_in_default_formats,
+    refine_plan,
+    total_seconds,
 )
-from layoutopt.kernel_times.baseline import kernels_in_default_formats, optimised_graph
-from layoutopt.kernel_times.prices import UsedKernel, total_seconds
+from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes, default_folder
 from layoutopt.passes.base import PlanWith
 from layoutopt.passes.casts import PretransformWeights
 from layoutopt.passes.planning import has_quantized_ops
@@ -42,10 +41,13 @@ from layoutopt.planner.problem import TOLERANCE
 from layoutopt.report.schema import GainReport, PricesReport
 from layoutopt.report.units import seconds
 from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS
+from layoutopt.runtime.session import EXTERNAL_WEIGHTS
 from layoutopt.verification import as_runnable
 
 VARIABLE = "LAYOUTOPT_NO_MEASURE"
 """An environment variable: if it is not empty, nothing is measured or timed, as with `measure=False, calibrate=False`."""
+
+_WITHOUT_BLOCKS = ("NchwcTransformer", "ConvActivationFusion", "ConvAddActivationFusion")
 
 MAX_SECONDS = 5.0
 """Seconds of the processor for timing the kernels of plans, and as many for those of tilings; earlier runs count as well."""
@@ -70,8 +72,7 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
         times = RequestedTimes(store, MAX_SECONDS)
         with scratch_folder() as folder:
             original = _optimised_original(job, source, graph, folder)
-            refinement = Refinement(graph, model, context.sizes, plan_with, times, job.progress)
-            found = refinement.best_plan(first, original)
+            found = refine_plan(graph, model, context.sizes, plan_with, times, first, original, job.progress)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
             context.time_graphs = RequestedTimes(store, MAX_SECONDS).of_graphs
@@ -83,10 +84,11 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
 
 
 def _report(found: RefinedPlan, times: RequestedTimes, machine: Machine) -> PricesReport:
+    known = [each for each in found.kernels if each.is_timed]
     return PricesReport(
         timed=times.num_newly_timed,
-        known=found.num_timed,
-        share=found.timed_share,
+        known=len(known),
+        share=total_seconds(known) / (total_seconds(found.kernels) or 1.0),
         skipped=len(times.skipped),
         seconds=found.seconds,
         cpu=machine.cpu,
@@ -100,8 +102,10 @@ def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: P
     original = as_runnable(source, folder / "original.onnx", job.path)
     if original.is_large:
         return None
+    saved = folder / "optimised.onnx"  # its large weights stay in the folder
     try:
-        return optimised_graph(original, folder)
+        original.save_optimised(saved, EXTERNAL_WEIGHTS, threads=1, disabled=_WITHOUT_BLOCKS)
+        return inference.lift(onnx_io.read(saved))
     except RUN_OR_MEMORY_ERRORS:
         return None
 
@@ -160,7 +164,7 @@ def gain_at_target_prices(
         return None
     kernels: list[UsedKernel] = []
     if chooses_blocked_formats and not has_quantized_ops(graph):
-        kernels = kernels_in_default_formats(graph, model, {}, sizes)
+        kernels = kernels_in_default_formats(graph, model, sizes)
     before = total_seconds(kernels) if kernels else plan.baseline
     return GainReport(baseline="folded", seconds_before=before, seconds_after=plan.seconds)
 

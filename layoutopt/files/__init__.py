@@ -20,6 +20,7 @@ from layoutopt.files.staging import (
     check_writable,
     create_folder,
     output_errors,
+    output_folders,
     path_text,
     scratch_folder,
 )

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
@@ -129,6 +129,21 @@ def create_folder(folder: Path) -> None:
     with output_errors(folder):
         if not os.path.lexists(folder):
             folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def output_folders(folders: Iterable[Path]) -> Iterator[None]:
+    """Context in the end of which those of the folders that did not exist before and are empty are removed."""
+    wanted = list(dict.fromkeys(folders))
+    missing = {each for folder in wanted for each in (folder, *folder.parents) if not os.path.lexists(each)}
+    try:
+        yield
+    finally:
+        for folder in wanted:
+            remove_stale(folder)  # of workers that were ended
+        for each in sorted(missing, reverse=True):  # inner ones first
+            with suppress(OSError):  # a folder with results stays
+                each.rmdir()
 
 
 def check_writable(path: Path) -> None:

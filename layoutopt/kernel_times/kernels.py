@@ -1,52 +1,63 @@
-"""A kernel as a model of its own: one op with a signature, lowered as the dialect `onnxruntime` writes it.
+"""A kernel as a model of its own, one op with a signature as the dialect `onnxruntime` writes it, and its time.
 
     Conv, x: NCHW8c, w: OIHW8i8o  -->  com.microsoft.nchwc.Conv on inputs of the declared shapes, w random
 
 onnxruntime optimises the model at its default level, since it does the same with the kernel in the written model: a plain
 convolution runs as a blocked one between two reorders.
 
-Random elements are small, so that no result is infinite or denormal, and not zero, because some kernels skip zeros.
+Several kernels run in turns, so that each finds caches that others have used, as in a network. Inputs and outputs are bound to
+memory, so that a run costs little more than the kernel:
+
+    session.run_with_ort_values    60 us more than the kernel, which varies by more than a small kernel takes
+    session.run_with_iobinding      5 us more                       (onnxruntime 1.32, AMD EPYC)
+
+These 5 us, the overhead of a run, are measured by tiny ops and subtracted. They depend on the caches: a run takes up to four
+times as long after a kernel that has used them. So tiny ops run between the kernels whose times they correct, and every run
+follows one of a tiny op, by which the code of onnxruntime's `Run` is in the caches.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from hashlib import sha256
-from math import prod
+from math import inf, prod
+from time import perf_counter, process_time, thread_time
+from typing import Any
 
 import numpy as np
+import onnxruntime
+from onnx import parser
 
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
+from layoutopt.dialects.onnxruntime.default_blocks import block_of
 from layoutopt.dialects.onnxruntime.winograd import alternatives
 from layoutopt.dialects.onnxruntime.writers import BlockedArrays
 from layoutopt.formats import Format
 from layoutopt.ir.graph import CAST, DOMAIN, Graph, to_text
 from layoutopt.ir.sizes import is_symbolic
-from layoutopt.ir.types import (
-    Array,
-    DType,
-    Op,
-    Opaque,
-    Signature,
-    Slot,
-    Storage,
-    TensorType,
-    Value,
-)
+from layoutopt.ir.types import Array, DType, Op, Opaque, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import X
+from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.session import inference_session
+from layoutopt.runtime.type_names import short_name
+from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.version import VERSION
 
 _MAX_CONSTANT_BYTES = 1 << 27
 """Kernels with a larger constant have no times: their sessions alone take longer than all others."""
-_CHANNELS = 1  # the axis of channels
 _KEPT = 16
 """Elements up to which a floating-point constant keeps its elements: scales, bounds, epsilon."""
 
 
 def small_numbers(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Random float32 elements, whose variance is 1 divided by the number of elements per index of the first axis."""
+    """Random float32 elements, whose variance is 1 divided by the number of elements per index of the first axis.
+
+    No result of a kernel is infinite or denormal, and no element is zero, because some kernels skip zeros.
+    """
     deviation = np.float32(max(prod(shape[1:]), 1) ** -0.5)
     numbers: Array = generator.standard_normal(shape, dtype=np.float32) * deviation
     return numbers
@@ -68,46 +79,28 @@ class RandomConstant:
         return small_numbers(np.random.default_rng(0), self.shape)
 
 
-def kernel_key(graph: Graph) -> str:
-    """Op types, types of inputs, and a digest of the graph without floating-point elements, equal for equal kernels."""
-    data = [each.data for each in graph.values if each.dtype is not DType.FLOAT32]
-    text = f"{[each.version for each in graph.ops]} {to_text(graph)}"
-    digest = sha256(b"".join([text.encode(), *(each.numpy().tobytes() for each in data if each is not None)]))
-    kinds, inputs = (", ".join(each) for each in ((op.kind for op in graph.ops), (str(x.type) for x in graph.inputs)))
-    return f"layoutopt {VERSION}: {kinds} ({inputs}) {digest.hexdigest()[:16]}"
-
-
 @dataclass(frozen=True, eq=False)
-class LoweredGraph:
-    """A lowered graph with inputs of known extents: several kernels that compute the same as one.
-
-    Attributes:
-        graph: the graph.
-    """
+class LoweredKernel:
+    """A graph with inputs of known extents: one op on operands in given formats, or a lowered graph that computes the same."""
 
     graph: Graph
 
     @cached_property
     def key(self) -> str:
-        """The identifier of the kernel in the store."""
-        return kernel_key(self.graph)
-
-    def serialized(self) -> bytes:
-        """The ONNX model."""
-        return onnx_io.to_bytes(onnx_io.emit(self.graph))
-
-
-class LoweredKernel(LoweredGraph):
-    """An op on operands in given formats: `graph` has this op alone, not lowered."""
+        """The identifier in the store: op types, types of inputs, and a digest of the graph without floating-point elements."""
+        graph = self.graph
+        data = [each.data for each in graph.values if each.dtype is not DType.FLOAT32]
+        text = f"{[each.version for each in graph.ops]} {to_text(graph)}"
+        digest = sha256(b"".join([text.encode(), *(each.numpy().tobytes() for each in data if each is not None)]))
+        kinds = ", ".join(op.kind for op in graph.ops)
+        inputs = ", ".join(str(x.type) for x in graph.inputs)
+        return f"layoutopt {VERSION}: {kinds} ({inputs}) {digest.hexdigest()[:16]}"
 
     @classmethod
     def of(cls, op: Op, formats: Mapping[Slot, Format], opsets: Mapping[str, int]) -> "LoweredKernel | None":
-        """The kernel of an op; None if it cannot run alone: bodies, symbolic extents, activations other than float32.
+        """The kernel of an op, whose operands of known rank have formats, with the operator sets of its model.
 
-        Args:
-            op: the op.
-            formats: the format of every operand of known rank.
-            opsets: the operator sets of its model.
+        None if it cannot run alone: bodies, symbolic extents, activations other than float32.
         """
         op = _without_epilogue(op, opsets.get("", 1))
         opaque = any(isinstance(each, Opaque) for each in op.attributes.values())
@@ -115,20 +108,17 @@ class LoweredKernel(LoweredGraph):
             return None
         graph = Graph("kernel", dict(opsets))
         graph.stage = "cast"
-        added = dict[Value, Value]()
-        for index, value in enumerate(op.inputs):
-            if value is not None and value not in added:
-                added[value] = graph.add_value(_operand(value, f"x{index}", formats.get(Slot("in", index))))
-        graph.inputs += [each for each in added.values() if not each.is_constant]
-        inputs = tuple(value and added[value] for value in op.inputs)
-        outputs = tuple(
-            value and graph.add_value(_operand(value, f"y{index}", formats.get(Slot("out", index))))
-            for index, value in enumerate(op.outputs)
-        )
+        operands: dict[Value, Value] = {}
+        for slot in op.slots():
+            value = op.operand(slot)
+            if value is not None and value not in operands:
+                name = f"{'x' if slot.side == 'in' else 'y'}{slot.index}"
+                operands[value] = graph.add_value(_kernel_value(value, name, formats.get(slot)))
+        inputs, outputs = (tuple(value and operands[value] for value in some) for some in (op.inputs, op.outputs))
         alone = op.copy(inputs, outputs, name="kernel", order=())
-        storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
-        alone.signature = Signature(*storages)
+        alone.signature = Signature(*(tuple(each and each.storage for each in some) for some in (inputs, outputs)))
         graph.add_op(alone)
+        graph.inputs += [each for each in dict.fromkeys(inputs) if each is not None and not each.is_constant]
         graph.outputs += [each for each in outputs if each is not None]
         return cls(graph)
 
@@ -146,7 +136,10 @@ class LoweredKernel(LoweredGraph):
         return self.graph.ops[0]
 
     @cached_property
-    def _lowered(self) -> Graph:
+    def lowered(self) -> Graph:
+        """The graph as the dialect writes it."""
+        if self.graph.stage == "lowered":
+            return self.graph
         block = blocked_channels()
         # Without the dialect's passes: there is nothing to fuse, and the check of the block size would be timed too. Not by the
         # dialect's own `lower`, for which no array is blocked in a graph without blocked filters.
@@ -155,31 +148,24 @@ class LoweredKernel(LoweredGraph):
         return lowered
 
     @cached_property
-    def alternatives(self) -> list[LoweredGraph]:
-        """Other algorithms for the same op on the same formats: Winograd's, for some blocked convolutions."""
-        return [LoweredGraph(each) for each in self._algorithms[0]]
-
-    @property
-    def estimated_speed_up(self) -> float:
-        """The estimated speed-up by the algorithm that the dialect chooses if none of the alternatives was timed."""
-        return self._algorithms[1]
-
-    @cached_property
-    def _algorithms(self) -> tuple[Iterable[Graph], float]:
-        op, block = self.op, blocked_channels()
-        storage = op.signature[X] if op.op_type == "Conv" and op.signature is not None else None
-        filter = op.inputs[1] if storage is not None and storage.format.block(_CHANNELS) == block else None
-        is_pointwise = filter is None or all(extent == 1 for extent in filter.dims[2:])
-        return alternatives(self._lowered, block) if block and not is_pointwise else ((), 1.0)
+    def alternatives(self) -> tuple[Sequence["LoweredKernel"], float]:
+        """Winograd's algorithms for some convolutions, and the estimated speed-up by the one chosen if none is timed."""
+        op, filter, block = self.op, self.op.input(1), blocked_channels()
+        is_blocked = op.op_type == "Conv" and op.signature is not None and block_of(op.signature[X]) == block
+        if not block or not is_blocked or filter is None or all(extent == 1 for extent in filter.dims[2:]):
+            return (), 1.0
+        found, speed_up = alternatives(self.lowered, block)
+        return [LoweredKernel(each) for each in found], speed_up
 
     def serialized(self) -> bytes:
         """The ONNX model."""
-        return LoweredGraph(self._lowered).serialized()
+        return onnx_io.to_bytes(onnx_io.emit(self.lowered))
 
 
-def _operand(value: Value, name: str, format: Format | None) -> Value:
+def _kernel_value(value: Value, name: str, format: Format | None) -> Value:
+    """An operand of a kernel; its elements are random unless the time may depend on them: axes, sizes, bounds."""
     data = value.data
-    if data is not None and not _keeps_elements(value):
+    if data is not None and value.dtype is DType.FLOAT32 and prod(map(int, value.dims)) > _KEPT:
         data = RandomConstant(tuple(map(int, value.dims)))
     return Value(name, value.type, storage=None if format is None else Storage(format), data=data)
 
@@ -187,25 +173,18 @@ def _operand(value: Value, name: str, format: Format | None) -> Value:
 def _remove_interface_reshapes(graph: Graph) -> None:
     """Give inputs and outputs the shapes of the kernels: without the Reshapes at the interface, which copy there."""
     for index, value in enumerate(graph.inputs):
-        uses = graph.uses(value)
-        if len(uses) != 1 or uses[0].op.op_type != "Reshape":
-            continue
-        op, result = uses[0].op, uses[0].op.outputs[0]
-        assert result is not None
-        fresh = graph.new_value(value.name, result.type)
-        graph.replace_uses(result, fresh)
-        if graph.is_output(result):
-            continue
-        graph.remove_op(op)
-        graph.inputs[index] = fresh
-        graph.remove_value(value)
+        op = graph.only_reader(value)
+        if op is not None and op.op_type == "Reshape" and not graph.is_output(op.y):
+            fresh = graph.new_value(value.name, op.y.type)
+            graph.replace_uses(op.y, fresh)
+            graph.remove_op(op)
+            graph.inputs[index] = fresh
+            graph.remove_value(value)
     for index, value in enumerate(graph.outputs):
-        producer = graph.producer(value)
-        if producer is not None and producer.op_type == "Reshape":
-            source = producer.inputs[0]
-            assert source is not None
-            graph.set_output(index, source)
-            graph.remove_op(producer)
+        op = graph.producer(value)
+        if op is not None and op.op_type == "Reshape":
+            graph.set_output(index, op.x)
+            graph.remove_op(op)
 
 
 def _without_epilogue(op: Op, version: int) -> Op:
@@ -226,6 +205,136 @@ def _is_timed(value: Value) -> bool:
     return type.dtype is DType.FLOAT32
 
 
-def _keeps_elements(value: Value) -> bool:
-    """Whether the time of a kernel may depend on the elements of a constant: axes, sizes, bounds."""
-    return value.dtype is not DType.FLOAT32 or prod(map(int, value.dims)) <= _KEPT
+# --- times ---
+
+_ROUNDS = (2, 24)  # the smallest and the largest number
+_SECONDS = 0.008  # of the processor per kernel and thread, after which no round begins beyond the smallest number
+_SPACING = 8  # kernels between two measurements of the overhead and of the reference
+_CHAIN = 33  # tiny ops
+_MIN_SECONDS = 1e-7  # seconds of a kernel that is not slower than a run of a tiny op
+_ALIGNMENT = 64  # bytes
+_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, TypeError, ValueError)
+_SHARED_ARENA = {"session.use_env_allocators": "1"}
+"""Sessions allocate buffers in one arena, where a kernel gets memory that another one has just freed, as in a network."""
+
+
+def kernel_run(model: bytes, threads: int) -> Action:
+    """A run of a kernel in a session of its own, which has run once; with one thread, its seconds are those of the processor.
+
+    Its inputs have just been written, and its outputs get memory that was just freed.
+    """
+    clock, generator = thread_time if threads == 1 else perf_counter, np.random.default_rng(0)
+    session = inference_session(model, threads=threads, config=_SHARED_ARENA)
+    inputs = {each.name: _operand(each, generator) for each in session.get_inputs()}
+    outputs = [each.name for each in session.get_outputs()]
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+
+    def run() -> float:
+        for array in inputs.values():
+            np.add(array, 0, out=array, casting="unsafe")
+        for name in outputs:
+            binding.bind_output(name)
+        begin = clock()
+        session.run_with_iobinding(binding)
+        seconds = clock() - begin
+        binding.clear_binding_outputs()
+        return seconds
+
+    run()
+    return run
+
+
+def _operand(input: Any, generator: np.random.Generator) -> Array:
+    """Small random floating-point numbers, or zeros of another type, in memory as onnxruntime allocates it.
+
+    It is aligned, and has not the huge pages of large numpy arrays. A TypeError if its type is none of numpy's.
+    """
+    dtype, shape = np.dtype(short_name(input.type)), tuple(input.shape)
+    nbytes = prod(shape) * dtype.itemsize
+    memory = np.frombuffer(bytearray(nbytes + _ALIGNMENT), np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    found: Array = memory[start : start + nbytes].view(dtype).reshape(shape)
+    if dtype.kind == "f":
+        found[...] = small_numbers(generator, shape)
+    return found
+
+
+@cache
+def _share_arena() -> None:
+    """Create the arena that all sessions of kernels use."""
+    kinds = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    with suppress(*RUNTIME_ERRORS):  # the program that imports layoutopt has registered one
+        onnxruntime.create_and_register_allocator(onnxruntime.OrtMemoryInfo("Cpu", *kinds), None)
+
+
+def _run_of(text: str, threads: int) -> Action:
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> g {text}')
+    return kernel_run(model.SerializeToString(), threads)
+
+
+@cache
+def tiny_runs(threads: int) -> tuple[Action, Action]:
+    """Runs of a tiny op and of a chain of them, by which the overhead of a run is measured."""
+    type = "float[1,16,1,1]"
+    chain = " ".join(f"x{at + 1} = {('Relu', 'Neg')[at % 2]}(x{at})" for at in range(_CHAIN))
+    one = _run_of(f"({type} x0) => ({type} x1) {{ x1 = Relu(x0) }}", threads)
+    return one, _run_of(f"({type} x0) => ({type} x{_CHAIN}) {{ {chain} }}", threads)
+
+
+REFERENCE = "reference: Relu, MatMul of float 256x384 and 384x384, Relu"
+"""The key of the reference kernel, of which every batch of kernels has several runs in a round: see the store."""
+_REFERENCE = """(float[256,384] x, float[384,384] w) => (float[256,384] y)
+{ a = Relu(x) b = MatMul(a, w) y = Relu(b) }"""
+
+
+def time_kernels(kernels: Sequence[LoweredKernel], threads: int = 1, end: float = inf) -> dict[str, float | None]:
+    """The seconds of distinct kernels within a network, and of the reference, by key; None if one does not run alone.
+
+    Kernels without sessions at the time `end`, in seconds of `process_time`, are left out, but for the first one.
+    """
+    _share_arena()
+    with pinned(threads):
+        reference = _run_of(_REFERENCE, threads)
+        runs: dict[str, Action | None] = {}
+        for kernel in kernels:
+            runs[kernel.key] = _run_alone(kernel, threads)
+            if process_time() >= end:
+                break
+        seconds = _in_turns([each for each in runs.values() if each is not None], reference, threads)
+    return {REFERENCE: seconds[reference], **{key: each and seconds[each] for key, each in runs.items()}}
+
+
+def _run_alone(kernel: LoweredKernel, threads: int) -> Action | None:
+    """A run of a kernel; None if onnxruntime does not run it alone."""
+    try:
+        return kernel_run(kernel.serialized(), threads)
+    except _ERRORS as error:
+        raise_if_out_of_memory(error)
+        return None
+
+
+def _in_turns(runs: Sequence[Action], reference: Action, threads: int) -> dict[Action, float]:
+    """The time of every run without its overhead, which is measured in the same rounds, as the reference is."""
+    limit = _SECONDS * len(runs) * threads
+
+    def is_over(done: int, passed: float) -> bool:
+        return done >= _ROUNDS[1] or (done >= _ROUNDS[0] and passed >= limit)
+
+    def behind_tiny(run: Action) -> float:
+        tiny[0]()
+        return run()
+
+    tiny = tiny_runs(threads)
+    spaced: list[Action] = []
+    for start in range(0, max(len(runs), 1), _SPACING):
+        spaced += [*tiny, reference, *runs[start : start + _SPACING]]
+    times: dict[Action, list[float]] = defaultdict(list)
+    rounds = in_rounds([partial(behind_tiny, each) for each in spaced], is_over, clock=process_time)
+    for each, found in zip(spaced, rounds, strict=True):
+        times[each] += found
+    seconds = {each: float(np.quantile(found, 0.25)) for each, found in times.items()}
+    one, chain = (seconds[each] for each in tiny)
+    overhead = one - (chain - one) / (_CHAIN - 1)  # without the overhead of a node, which a network has, too
+    return {each: max(found - overhead, _MIN_SECONDS) for each, found in seconds.items()}

@@ -3,16 +3,14 @@
     {"kernel_times": 7, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
     ["layoutopt 0.1.0: Relu (float32[1,64,56,56]) 5e1f...", 0.000129, 0.011]
 
-A line has a kernel, its seconds, or null if onnxruntime does not run it alone, and the seconds that timing it took.
-
-A line is appended for every kernel, and the first line of a kernel counts, so that later runs and other processes have its
-time. A damaged line is ignored, and its kernel is timed again. If the folder cannot be written, the times stay in memory, and
-the next process times the kernels again.
+A line has a kernel, its seconds, or null if onnxruntime does not run it alone, and the seconds that timing it took. The first
+line of a kernel counts, also where several processes append. A damaged line is ignored, and its kernel is timed again. If the
+folder cannot be written, the times stay in memory.
 
 A run requests kernels in an order that depends on the times of its earlier requests only, whatever else the store has. The
-store keeps the first time of every kernel, with the processor time that timing it took, which counts against the budget of
-every run that requests the kernel. So a second run makes the same requests, gets the same times, and its budget ends at the
-same request: also if the first run was interrupted, if other models were optimised in between, or if the machine is busy.
+processor time that timing a kernel took counts against the budget of every run that requests it. So a second run makes the same
+requests, gets the same times, and its budget ends at the same request: also if the first run was interrupted, if other models
+were optimised in between, or if the machine is busy.
 
 Kernels are timed in batches, and stored as if the machine always had one speed. The speed of a shared machine varies by up to a
 half within minutes. Each batch includes a reference kernel, and the times of a batch are multiplied by (first time of the
@@ -33,8 +31,7 @@ import platformdirs
 from pydantic import Field, TypeAdapter, ValidationError
 
 from layoutopt.ir.graph import Graph
-from layoutopt.kernel_times.kernels import LoweredGraph
-from layoutopt.kernel_times.timer import REFERENCE, TimedModel, time_kernels
+from layoutopt.kernel_times.kernels import REFERENCE, LoweredKernel, time_kernels
 from layoutopt.runtime.processor import instruction_sets, processor_fields, processor_name
 
 _VERSION = 7
@@ -45,15 +42,7 @@ asimd asimddp bf16 i8mm sve"""
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Everything that kernel times depend on, besides the kernel.
-
-    Attributes:
-        cpu: the name of the processor, with its family and model.
-        instructions: its instruction sets for vectors and matrices.
-        caches: the sizes of its caches.
-        onnxruntime: the version.
-        threads: of a session.
-    """
+    """Everything that kernel times depend on, besides the kernel; properties that the system does not report are empty."""
 
     cpu: str
     instructions: str
@@ -63,7 +52,7 @@ class Machine:
 
     @classmethod
     def current(cls, threads: int = 1) -> "Machine":
-        """This machine; a property that the system does not report is an empty text."""
+        """This machine, with a number of threads of a session."""
         fields = processor_fields()
         names = (processor_name(), fields.get("cpu family"), fields.get("model"))
         return cls(
@@ -76,12 +65,7 @@ class Machine:
 
 
 class StoredTime(NamedTuple):
-    """The time of a kernel.
-
-    Attributes:
-        seconds: of a run; None if onnxruntime does not run the kernel alone.
-        cost: seconds of the processor that timing it took.
-    """
+    """The seconds of a run of a kernel, None if onnxruntime does not run it alone, and the processor time of timing it."""
 
     seconds: float | None
     cost: float
@@ -97,11 +81,7 @@ def default_folder() -> Path:
 
 
 class KernelStore:
-    """The times of kernels on one machine, in seconds.
-
-    Args:
-        machine: the machine.
-        folder: the folder of the file; None keeps the times in memory only.
+    """The times of kernels on one machine, in a file of a folder, or in memory only.
 
     Attributes:
         is_complete: whether no kernel may be timed: all other kernels have estimates.
@@ -110,10 +90,10 @@ class KernelStore:
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
         self.machine = machine
         self.is_complete = False
-        text = json.dumps({"kernel_times": _VERSION, **asdict(machine)})
-        self.path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
+        self._header = json.dumps({"kernel_times": _VERSION, **asdict(machine)})
+        self.path = folder / f"{sha256(self._header.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
         self._times: dict[str, StoredTime] = {}
-        if self.path is not None and _text(self.path).partition("\n")[0] in ("", text):
+        if self.path is not None and _text(self.path).partition("\n")[0] in ("", self._header):
             self._times = _read(self.path)
         elif self.path is not None:  # the times of another machine
             with suppress(OSError):
@@ -129,14 +109,13 @@ class KernelStore:
         try:
             header = json.loads(path.read_text(encoding="utf-8").partition("\n")[0])
             version = header.pop("kernel_times")
-            machine = Machine(**header)
+            store = cls(Machine(**header))
         except OSError as error:
             raise ValueError(f"cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError("is no file of kernel times") from None
         if version != _VERSION:
             raise ValueError(f"has kernel times of version {version}, and this layoutopt reads version {_VERSION}")
-        store = cls(machine)
         store._times, store.is_complete = _read(path), True
         return store
 
@@ -145,24 +124,19 @@ class KernelStore:
         return self._times.get(key)
 
     def add(self, times: Mapping[str, float | None], cost: float = 0.0) -> None:
-        """Store the times of kernels that have none.
-
-        Args:
-            times: seconds by the keys of kernels; None for a kernel that onnxruntime does not run alone.
-            cost: seconds of the processor that timing each of them took.
-        """
+        """Store the times of kernels that have none, by key, and the processor time that timing each of them took."""
         new = {key: StoredTime(seconds, cost) for key, seconds in times.items() if key not in self._times}
         self._times |= new
         if self.path is None or not new:
             return
-        header = [] if self.path.exists() else [{"kernel_times": _VERSION, **asdict(self.machine)}]
-        text = "".join(f"{json.dumps(each)}\n" for each in [*header, *((key, *time) for key, time in new.items())])
+        header = [] if self.path.exists() else [self._header]
+        text = "".join(f"{line}\n" for line in (*header, *(json.dumps([key, *new[key]]) for key in new)))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(text)
         except OSError:
-            self.path = None  # the folder cannot be written: the times stay in memory
+            self.path = None  # the folder cannot be written
         else:
             self._times |= _read(self.path)  # another process may have written the first line of a kernel
 
@@ -192,7 +166,7 @@ _CREATION_SHARE = 1 / 3  # of the time for a batch: two rounds take twice as lon
 
 
 class RequestedTimes:
-    """The times of the kernels that one run has requested.
+    """The times of the kernels that one run has requested, within a budget.
 
     Args:
         store: the times of kernels on a machine; new ones are added.
@@ -221,11 +195,11 @@ class RequestedTimes:
 
     def of_graphs(self, graphs: Sequence[Graph]) -> list[float | None]:
         """Request the times of lowered graphs, the most important ones first; None for those without a time."""
-        models = [LoweredGraph(each) for each in graphs]
+        models = [LoweredKernel(each) for each in graphs]
         self.request(models)
         return [self.get(each.key) for each in models]
 
-    def request(self, kernels: Iterable[TimedModel]) -> bool:
+    def request(self, kernels: Iterable[LoweredKernel]) -> bool:
         """Request the times of kernels, the most important ones first, and return whether there were new requests."""
         pending = [each for each in {each.key: each for each in kernels}.values() if each.key not in self._seconds]
         for number, kernel in enumerate(pending):
@@ -235,12 +209,12 @@ class RequestedTimes:
             if self._store.get(kernel.key) is None and not self._store.is_complete:
                 batch = pending[number : number + _BATCH]
                 self._time([each for each in batch if self._store.get(each.key) is None])
-            found = self._store.get(kernel.key)
-            self._seconds[kernel.key] = None if found is None else found.seconds
-            self._remaining -= 0.0 if found is None else found.cost
+            found = self._store.get(kernel.key) or StoredTime(None, 0.0)
+            self._seconds[kernel.key] = found.seconds
+            self._remaining -= found.cost
         return bool(pending)
 
-    def _time(self, kernels: Sequence[TimedModel]) -> None:
+    def _time(self, kernels: Sequence[LoweredKernel]) -> None:
         """Add the times of kernels to the store, scaled to the speed of the first reference; at least that of the first."""
         begin = process_time()
         found = time_kernels(kernels, self._store.machine.threads, begin + self._remaining * _CREATION_SHARE)

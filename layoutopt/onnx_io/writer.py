@@ -93,9 +93,7 @@ def write(
     """
     path = Path(path)
     overwrite = Overwrite(() if source is None else (Path(source),), path, force, tuple(reads))
-    overwrite.check(path, FileKind.MODEL)
-    if external_data is not None:
-        check_name(path, external_data, overwrite)
+    check_output(path, external_data, overwrite)
     name = external_data or _needed_name(model, path)
     with output_errors(path), Staging(path.parent) as staging:
         replaced = external_files(path)
@@ -210,15 +208,18 @@ def default_name(model: Path) -> str:
     return f"{name}.data"
 
 
-def check_name(model: Path, name: str, overwrite: Overwrite) -> None:
-    """Raise OutputError for a name of external data that is invalid or belongs to another file.
+def check_output(model: Path, name: str | None, overwrite: Overwrite) -> None:
+    """Check that a model can be written, and external data of this name.
 
-    A file that the existing output model refers to, also with a hash in its name, is permitted: the weights then get another
+    The name may be that of a file to which the existing model refers, also with a hash in it: then the weights get another
     name.
 
     Raises:
-        OutputError: it is no plain file name, not UTF-8, or must not be replaced.
+        OutputError: one cannot be written, must not be replaced, or the name is no plain file name in UTF-8.
     """
+    overwrite.check(model, FileKind.MODEL)
+    if name is None:
+        return
     if name in ("", ".", "..") or Path(name).name != name or is_same_file(model, model.with_name(name)):
         raise OutputError("not a file name for external data", where=name, hint="name a file next to the model")
     try:

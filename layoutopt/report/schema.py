@@ -30,13 +30,13 @@ _AXES = "letters of the axes of {}, in logical order; a format with this text is
 class ReportModel(BaseModel):
     """Base class of the parts of reports."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 Tone = Literal["good", "bad", "absent", "plain"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(defer_build=True))
 class Fact:
     """One reported fact, a row of the summaries."""
 

@@ -21,13 +21,7 @@ IsOver: TypeAlias = Callable[[int, float], bool]
 def in_rounds(
     actions: Sequence[Action], is_over: IsOver, *, clock: Callable[[], float] = perf_counter
 ) -> list[list[float]]:
-    """The seconds of actions in rounds, one list per action.
-
-    Args:
-        actions: run in every round.
-        is_over: the end condition.
-        clock: the clock of the end condition.
-    """
+    """The seconds of actions in rounds, one list per action; the clock is that of the end condition."""
     times: list[list[float]] = [[] for _ in actions]
     order = list(enumerate(actions))
     with without_collections():

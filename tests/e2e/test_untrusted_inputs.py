@@ -19,8 +19,7 @@ from tiers import covering
 import layoutopt
 from layoutopt.cli.config import ConfigTable, ModelTable, find_config, keys
 from layoutopt.cli.options import REFUSALS
-from layoutopt.kernel_times import KernelStore, Machine
-from layoutopt.kernel_times.store import StoredTime
+from layoutopt.kernel_times.store import KernelStore, Machine, StoredTime
 
 FAST = ("-t", "gpu-hopper", "--no-measure", "--no-calibrate", "-j", "0", "-q")
 MARK = "code of a stranger ran"

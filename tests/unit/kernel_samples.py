@@ -5,11 +5,10 @@ from functools import cache
 from hashlib import sha256
 from math import prod
 
-from layoutopt.calibrate.probes import probes
+from layoutopt.calibrate import probes
 from layoutopt.cost_models import load_target
-from layoutopt.kernel_times import Machine
-from layoutopt.kernel_times.kernels import LoweredKernel
-from layoutopt.kernel_times.timer import REFERENCE, TimedModel
+from layoutopt.kernel_times.kernels import REFERENCE, LoweredKernel
+from layoutopt.kernel_times.store import Machine
 from layoutopt.runtime.kernel_queries import blocked_channels
 
 MACHINE = Machine("a processor", "avx2", "32K 1M", "1.32.0", 1)
@@ -50,10 +49,10 @@ class InventedTimes:
         self.timed: set[str] = set()
         self.speed = 1.0
 
-    def seconds(self, kernel: TimedModel) -> float:
+    def seconds(self, kernel: LoweredKernel) -> float:
         digest = int.from_bytes(sha256(kernel.key.encode()).digest()[:4]) / 2**32
         return float(1e-5 * self.factor ** (2 * digest - 1))
 
-    def __call__(self, kernels: Sequence[TimedModel], threads: int, end: float) -> dict[str, float | None]:
+    def __call__(self, kernels: Sequence[LoweredKernel], threads: int, end: float) -> dict[str, float | None]:
         self.timed |= {each.key for each in kernels}
         return {REFERENCE: 1e-5 / self.speed, **{each.key: self.seconds(each) / self.speed for each in kernels}}

@@ -9,10 +9,15 @@ import onnx
 import pytest
 from onnx import parser
 
-from layoutopt.bench import BenchReport, bench
-from layoutopt.bench.bench_report import MachineReport
-from layoutopt.bench.benchmark import machine_caveats, same_inputs, speed_caveats
-from layoutopt.bench.runtimes import traced_reorder_share
+from layoutopt.bench import (
+    BenchReport,
+    MachineReport,
+    bench,
+    machine_caveats,
+    same_inputs,
+    speed_caveats,
+    traced_reorder_share,
+)
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
@@ -203,9 +208,7 @@ def test_drift_cancels_in_the_null_ratio() -> None:
     assert found.value == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("factor", "is_quiet_machine"), [(1.0, True), (1.005, True), (1.05, False)], ids=["still", "quiet", "busy"]
-)
+@pytest.mark.parametrize(("factor", "is_quiet_machine"), [(1.0, True), (1.005, True), (1.05, False)])
 def test_a_busy_machine_has_a_wide_null_interval(factor: float, is_quiet_machine: bool) -> None:
     null = null_ratio([[1.0, factor], [1.0, factor], [1.0, factor], [factor, 1.0]] * 3)
     assert is_quiet(null) == is_quiet_machine

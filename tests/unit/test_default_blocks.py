@@ -11,7 +11,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost_models import find_runtime, load_target
 from layoutopt.dialects.onnxruntime.default_blocks import block_of
 from layoutopt.ir.graph import Graph
-from layoutopt.kernel_times.baseline import default_signatures
+from layoutopt.kernel_times.prices import default_signatures
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import inference_session
 

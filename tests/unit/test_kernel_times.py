@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 from kernel_samples import MACHINE, InventedTimes, calibrated_kernels, families
 
-from layoutopt.calibrate import calibration
-from layoutopt.calibrate.calibration import Sample, fit, fitted_tables, grouped, toml_text
-from layoutopt.calibrate.probes import price
+from layoutopt import calibrate
+from layoutopt.calibrate import Sample, fit, fitted_tables, grouped, price, toml_text
 from layoutopt.cli import main
 from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType, Op, TensorType, Value
-from layoutopt.kernel_times import KernelStore, Machine, RequestedTimes, timer
-from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
-from layoutopt.kernel_times.timer import time_kernels
+from layoutopt.kernel_times import kernels as timer
+from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant, time_kernels
+from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes
 
 
 def test_the_store_keeps_times_per_machine(tmp_path: Path) -> None:
@@ -79,20 +78,10 @@ def test_a_budget_of_any_size_times_a_kernel() -> None:
     assert requested.get(kernels[0].key) is not None and requested.skipped == {each.key for each in kernels[1:]}
 
 
-class Run:
-    """A session whose run takes a given time."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def run(self) -> float:
-        return self.seconds
-
-
 def test_the_overhead_of_a_run_is_no_part_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     run, node, seconds = 1e-5, 5e-7, 3e-5  # a network has the overhead of a node, too
-    monkeypatch.setattr(timer, "tiny_sessions", lambda threads: (Run(run + node), Run(run + 33 * node)))
-    monkeypatch.setattr(timer, "_session_of", lambda *arguments: Run(run + node + seconds))
+    monkeypatch.setattr(timer, "tiny_runs", lambda threads: (lambda: run + node, lambda: run + 33 * node))
+    monkeypatch.setattr(timer, "_run_alone", lambda *arguments: lambda: run + node + seconds)
     kernel = families()[0]
     assert time_kernels([kernel])[kernel.key] == pytest.approx(node + seconds)
 
@@ -144,7 +133,7 @@ def test_a_slower_machine_is_found_to_be_slower(target: str, tmp_path: Path) -> 
 def small(monkeypatch: pytest.MonkeyPatch) -> list[LoweredKernel]:
     """A calibration of a few kernels, once each."""
     chosen = [each for each in calibrated_kernels() if each.op.op_type == "Relu"][:9]
-    monkeypatch.setattr(calibration, "probes", lambda model: chosen)
+    monkeypatch.setattr(calibrate, "probes", lambda model: chosen)
     return chosen
 
 

@@ -192,7 +192,7 @@ def test_any_channel_count_batch_and_image(channels: int, batch: str, image: tup
         assert found["com.microsoft.nchwc:Upsample"] == (scale == 2)
 
 
-@pytest.mark.parametrize(("mode", "scale"), product(("nearest", "linear"), (2, 1.5)))
+@pytest.mark.parametrize(("mode", "scale"), [*product(("nearest", "linear"), (2, 1.5))])
 def test_every_opset(mode: str, scale: float) -> None:
     used = {"s": np.asarray([1, 1, scale, scale], np.float32), "r": np.empty(0, np.float32)}
     inline = f'Upsample <mode="{mode}", scales=[1.0,1.0,{float(scale)},{float(scale)}]> (a)'

@@ -18,7 +18,7 @@ import pytest
 
 import layoutopt
 from layoutopt.driver.job import reduced_garbage_collection
-from layoutopt.kernel_times import Machine
+from layoutopt.kernel_times.store import Machine
 from layoutopt.runtime import processor
 from layoutopt.runtime.available_memory import available_bytes
 

@@ -15,16 +15,16 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.calibrate.probes import price
+from layoutopt.calibrate import price
 from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime import DOMAIN, winograd
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
-from layoutopt.kernel_times import KernelStore, RequestedTimes
-from layoutopt.kernel_times.kernels import LoweredGraph
+from layoutopt.kernel_times.kernels import LoweredKernel
 from layoutopt.kernel_times.prices import StoredPrices
+from layoutopt.kernel_times.store import KernelStore, RequestedTimes
 from layoutopt.ops import canonical_signature, rule_of
 from layoutopt.passes.base import PassContext
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -194,9 +194,9 @@ def lowered(side: int = 14) -> Graph:
 @needs_blocks
 def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> None:
     """The pass chooses it by estimates where no tiling was timed, so the price of the plan has it, too."""
-    kernel = next(each for each in calibrated_kernels() if each.estimated_speed_up > 1)
+    kernel = next(each for each in calibrated_kernels() if each.alternatives[1] > 1)
     target = "cpu-avx512" if BLOCK == 16 else "cpu-avx2"
-    model, store, speed_up = load_target(target), KernelStore(MACHINE), kernel.estimated_speed_up
+    model, store, speed_up = load_target(target), KernelStore(MACHINE), kernel.alternatives[1]
     times = RequestedTimes(store, 60.0)
     prices, estimate = StoredPrices(times, OPSETS), price(kernel, model)
 
@@ -209,10 +209,10 @@ def test_winograd_counts_in_the_price_of_a_convolution_before_it_is_timed() -> N
         return found, direct, is_timed
 
     assert found_prices() == (pytest.approx(estimate / speed_up), pytest.approx(estimate), False)
-    store.add({kernel.key: 2 * estimate, kernel.alternatives[0].key: 1.9 * estimate})
+    store.add({kernel.key: 2 * estimate, kernel.alternatives[0][0].key: 1.9 * estimate})
     assert times.request([kernel])
     assert found_prices() == (pytest.approx(2 * estimate / speed_up), pytest.approx(2 * estimate), False)
-    assert times.request(kernel.alternatives[:1])
+    assert times.request(kernel.alternatives[0][:1])
     assert found_prices() == (pytest.approx(1.9 * estimate), pytest.approx(2 * estimate), True)
 
 
@@ -227,13 +227,13 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
     tiled = [winograd.candidates(op, BLOCK, winograd.MACHINE_RATES[BLOCK])[1:] for op in lowered().ops]
-    favourites = [LoweredGraph(each[chosen % len(each)].graph) for each in tiled]
+    favourites = [LoweredKernel(each[chosen % len(each)].graph) for each in tiled]
     keys = {each.key for each in favourites}
     seen: list[str] = []
 
     def time(graphs: Sequence[Graph]) -> list[float | None]:
-        seen.extend(LoweredGraph(each).key for each in graphs)
-        return [1e-4 if LoweredGraph(each).key in keys else 3e-4 for each in graphs]
+        seen.extend(LoweredKernel(each).key for each in graphs)
+        return [1e-4 if LoweredKernel(each).key in keys else 3e-4 for each in graphs]
 
     found = rewritten(time)
     assert keys <= set(seen)

@@ -1,19 +1,21 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rich.text import Text
 
-from layoutopt.batch.task import Outcome
 from layoutopt.cli.rendering.terminal import Document, documents_text, fact_text, line, rendered, table, value_text
-from layoutopt.explanation import Explanation
 from layoutopt.files import path_text
-from layoutopt.gates.report import GateReport
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.report.facts import proof_text, size_facts
 from layoutopt.report.schema import Fact, OpReport, Report
 from layoutopt.report.units import seconds
+
+if TYPE_CHECKING:
+    from layoutopt.batch.task import Outcome
+    from layoutopt.explanation import Explanation
+    from layoutopt.gates.report import GateReport
 
 OpChange: TypeAlias = Mapping[Literal["before", "after"], OpReport | None]
 """The reports of one op before and after planning; None where it does not exist."""
@@ -55,11 +57,11 @@ def summary(report: Report, written: WrittenFiles | None, names: str, *, is_verb
     return rendered(*lines)
 
 
-def _aside(found: Report | Explanation) -> str:
+def _aside(found: "Report | Explanation") -> str:
     return f"{found.target}, runtime {found.runtime}, dialect {found.dialect}"
 
 
-def batch_text(outcomes: Sequence[Outcome]) -> str:
+def batch_text(outcomes: "Sequence[Outcome]") -> str:
     """One row per model, and the numbers of models that were rewritten, left unchanged and failed."""
     rows = []
     for each in outcomes:
@@ -141,7 +143,7 @@ def _sides(operands: Sequence[str | None], results: Sequence[str | None]) -> str
 # --- explain -----------------------------------------------------------------------------------------------
 
 
-def explanation_documents(found: Explanation) -> Iterator[Document]:
+def explanation_documents(found: "Explanation") -> Iterator[Document]:
     """A plan with its conversions, then each conversion with its alternatives, or one tensor or op."""
     facts = [Fact("no plan", found.reason)] if found.reason else []
     if found.plan is not None:
@@ -161,7 +163,7 @@ def explanation_documents(found: Explanation) -> Iterator[Document]:
         yield Document(title=found.item.name, record=found.item.model_dump(exclude={"name"}, exclude_defaults=True))
 
 
-def price_lines(found: Explanation) -> dict[str, list[str]]:
+def price_lines(found: "Explanation") -> dict[str, list[str]]:
     """The alternatives of each conversion and what would remove it, by tensor, for the page."""
     return {
         each.tensor: [
@@ -178,7 +180,7 @@ def price_lines(found: Explanation) -> dict[str, list[str]]:
 # --- ci ----------------------------------------------------------------------------------------------------
 
 
-def gates_document(report: GateReport) -> Document:
+def gates_document(report: "GateReport") -> Document:
     """The failed checks and warnings, and the table of the models."""
     errors = [f"{each.model}: {text}" for each in report.models for text in each.messages("error")]
     warnings = [f"{each.model}: {text}" for each in report.models for text in each.messages("warning")]

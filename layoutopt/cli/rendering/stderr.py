@@ -3,12 +3,16 @@
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from layoutopt.cli.entry import print_error
 from layoutopt.cli.rendering.terminal import console
 from layoutopt.errors import LayoutoptError
+from layoutopt.files import path_text
+from layoutopt.report.facts import repairs_of, warnings_of
+from layoutopt.report.schema import Report
 
 _MAX_WARNINGS = 5  # repairs
 
@@ -48,6 +52,13 @@ def warn_of_repairs(repairs: Sequence[tuple[str, str]], model: str = "") -> None
         warn(reason, ": ".join(filter(None, (model, where))))
     if len(repairs) > _MAX_WARNINGS:
         warn(f"{len(repairs) - _MAX_WARNINGS} more faults were repaired", model)
+
+
+def warn_of_report(report: Report, model: Path | None = None) -> None:
+    """Print warnings about a result; those about repairs name the model if there are several."""
+    warn_of_repairs(repairs_of(report.notes), path_text(model) if model is not None else "")
+    for text in warnings_of(report):
+        warn(text)
 
 
 def warn(text: str, where: str = "") -> None:

@@ -1,5 +1,13 @@
-"""Benchmark of model files against each other, from files to the report."""
+"""Benchmark of models against each other, with a test whether the difference is more than noise.
 
+    from layoutopt.bench import bench
+    report = bench(["model.onnx", "out.onnx"], threads=1)
+    report.models[1].speed_up      # mean of the blocks, confidence interval, verdict
+
+All models run in one process, in turns, on the same random inputs, in every runtime that can run them.
+"""
+
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -7,52 +15,217 @@ from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from layoutopt.bench.bench_report import BenchReport, InputReport, MachineReport, ModelReport
-from layoutopt.bench.runtimes import Runtime, load_runtime, reason_of
+import onnxruntime
+from pydantic import Field
+
+from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
 from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
 from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.sizes import checked_ranges
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface, read_interface
+from layoutopt.report.schema import ReportModel
+from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
+from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.processor import processor_name
-from layoutopt.runtime.session import needs_ort_value
+from layoutopt.runtime.session import REORDERS, TRACED_RUN, inference_session, is_kernel_event, needs_ort_value
 from layoutopt.runtime.type_names import short_name
-from layoutopt.sample_inputs import bound_sizes, sample_inputs_for, symbols_of
+from layoutopt.runtime.utf8_paths import utf8_path
+from layoutopt.sample_inputs import Feed, bound_sizes, sample_inputs_for, symbols_of
 from layoutopt.timing.interleaved import pinned, usable_cpus
 from layoutopt.timing.speed_up import SpeedUp, measure_in_turns, speed_ups
+from layoutopt.timing.statistics import Ratio
 from layoutopt.version import VERSION
 
 Progress: TypeAlias = Callable[[str], None]
-Feed: TypeAlias = dict[str, Array]
+
+SCHEMA_VERSION = 6
+"""The version of `bench --json`: new fields keep it; a removed field or a changed meaning increments it."""
 
 _PROFILE_RUNS = 6  # of which the first does not count
 _MIN_SIZE = 2
 """The smallest default size of a symbolic dimension: size 1 would broadcast where other sizes are an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class BenchCase:
-    """A model, its runtime and its inputs.
+# --- the report ---
 
-    Attributes:
-        label: A for the first one, B for the next.
-        path: the file.
-        runtime: the runtime.
-        feed: the inputs.
-        output_types: names, types and shapes of the outputs, as text.
-    """
+
+class InputReport(ReportModel):
+    """One input of a model."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    given: bool = Field(description="whether its values were given; if not, they are random")
+
+
+class ModelReport(ReportModel):
+    """One model in one runtime."""
 
     label: str
+    model: str
+    runtime: str
+    runtime_version: str
+    inputs: list[InputReport]
+    seconds: float = Field(
+        description="per run, of the processor with one thread in onnxruntime; the median of the blocks"
+    )
+    speed_up: Ratio | None = Field(description="null for the first, which is the baseline")
+    creation_seconds: float = Field(description="from the file to a session; the median of the blocks")
+    creation_speed_up: float | None = Field(description="the median of the ratios within the blocks")
+    reorder_share: float = Field(description="fraction of the time of a run in Transposes and reorders")
+
+
+class MachineReport(ReportModel):
+    """The machine and the load of the benchmark on it."""
+
+    cpu: str
+    cpus: int = Field(description="that the process may use")
+    threads: int
+    pinned_to: int | None = Field(description="the CPU that the process was pinned to")
+
+
+class BenchReport(ReportModel, extra="ignore"):
+    """The results of one benchmark."""
+
+    schema_version: int = SCHEMA_VERSION
+    layoutopt_version: str
+    machine: MachineReport
+    seed: int
+    dims: dict[str, int] = Field(description="sizes of the symbolic dimensions")
+    blocks: int = Field(description="each with new sessions of all models")
+    rounds: int = Field(description="of each model, in all blocks together")
+    null: Ratio = Field(description="the baseline against itself")
+    models: list[ModelReport]
+    warnings: list[str] = Field(description="caveats: reasons why the numbers may be misleading")
+
+
+# --- the runtimes ---
+
+
+class LoadedModel(NamedTuple):
+    """A model that is ready to run, and the fraction of the time of its runs in Transposes and reorders, if it is traced."""
+
+    run: Callable[[Feed], Sequence[Any]]
+    reorder_share: Callable[[], float]
+
+
+class Runtime(NamedTuple):
+    """A runtime with its default options, except for the number of threads and the log level."""
+
+    name: str
+    version: str
+    open: Callable[..., LoadedModel]  # of a file, a number of threads, and the prefix of a trace
+
+
+def _onnxruntime() -> Runtime:
+    def open(model: Path, threads: int, trace: Path | None = None) -> LoadedModel:
+        with utf8_path(model) as source:
+            session = inference_session(source, threads=threads, trace=trace)
+
+        def reorder_share() -> float:
+            return traced_reorder_share(json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")))
+
+        return LoadedModel(partial(session.run, None), reorder_share)
+
+    return Runtime("onnxruntime", str(onnxruntime.__version__), open)
+
+
+def traced_reorder_share(events: Sequence[Mapping[str, Any]]) -> float:
+    """The fraction of the time in Transposes and reorders in a trace of onnxruntime, without the first run."""
+    first, *runs = sorted((each["ts"], each["dur"]) for each in events if each["name"] == TRACED_RUN)
+    reorders = (each for each in events if is_kernel_event(each) and each["args"]["op_name"] in REORDERS)
+    moving = sum(each["dur"] for each in reorders if each["ts"] > sum(first))
+    return float(moving / max(1, sum(seconds for _, seconds in runs)))
+
+
+def _openvino() -> Runtime:
+    """OpenVINO's CPU plugin, which all sessions share; configured for latency, in float32 like onnxruntime."""
+    import openvino  # an optional dependency
+
+    core = openvino.Core()
+    core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
+
+    def open(model: Path, threads: int, trace: Path | None = None) -> LoadedModel:
+        config = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "ENABLE_CPU_PINNING": False,  # with one thread, `bench` pins the process itself
+            "PERF_COUNT": trace is not None,
+        }
+        with utf8_path(model) as source:
+            request = core.compile_model(source, "CPU", config).create_infer_request()
+
+        def reorder_share() -> float:  # by performance counters, which are means over all runs
+            executed = [each for each in request.profiling_info if each.status == each.Status.EXECUTED]
+            times = [(each.node_type, each.real_time.total_seconds()) for each in executed]
+            moving = sum(seconds for op, seconds in times if op in ("Transpose", "Reorder"))
+            return float(moving / (sum(seconds for _, seconds in times) or 1.0))
+
+        return LoadedModel(
+            lambda feed: list(request.infer(feed, share_inputs=True, share_outputs=True).values()), reorder_share
+        )
+
+    return Runtime("openvino", str(openvino.__version__).partition("-")[0], open)
+
+
+_RUNTIMES = {"onnxruntime": _onnxruntime, "openvino": _openvino}
+
+
+def load_runtime(name: str) -> Runtime:
+    """A runtime by name.
+
+    Raises:
+        LayoutoptError: there is no such runtime, or it is not installed.
+    """
+    if name not in _RUNTIMES:
+        raise LayoutoptError("no such runtime", where=name, hint=f"there are {', '.join(_RUNTIMES)}")
+    try:
+        return _RUNTIMES[name]()
+    except ImportError as error:
+        raise LayoutoptError("is not installed", where=name, hint=f"pip install 'layoutopt[{name}]'") from error
+
+
+def _model_error(error: Exception, path: Path, runtime: Runtime, action: str) -> ModelError:
+    """The error of a model that a runtime cannot load or run, without the source locations that OpenVINO puts first."""
+    raise_if_out_of_memory(error)
+    if packed := packed_block([str(error)]):
+        what = block_mismatch(packed, blocked_channels(), f"{runtime.name} {runtime.version}")
+        return ModelError(what, where=str(path), hint="optimize the original on this machine")
+    lines = [line for line in str(error).splitlines() if not line.startswith(("Exception from ", "Check 'false' "))]
+    hints = {"load": "give a model that it can run on the CPU", "run": "set other extents with --dim NAME=SIZE"}
+    what = f"{runtime.name} cannot {action} it: {error_message(error, ' '.join(lines))}"
+    return ModelError(what, where=str(path), hint=hints[action])
+
+
+# --- the benchmark ---
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCase:
+    """A model, its runtime and its inputs."""
+
+    label: str  # A for the first one, B for the next
     path: Path
     runtime: Runtime
     feed: Feed
-    output_types: list[str]
+    output_types: list[str]  # names, types and shapes
 
     def create(self, threads: int) -> list[Callable[[], object]]:
         """The run of a new session."""
         return [partial(self.runtime.open(self.path, threads).run, self.feed)]
+
+    def reorder_share(self, threads: int) -> float:
+        """The fraction of the time of a run in Transposes and reorders."""
+        with scratch_folder() as folder:
+            session = self.runtime.open(self.path, threads, folder / "profile")
+            for _ in range(_PROFILE_RUNS):
+                session.run(self.feed)
+            return session.reorder_share()
 
 
 def bench(
@@ -90,8 +263,7 @@ def bench(
     if threads < 1:
         raise ArgumentError("is too small", where=f"threads={threads!r:.80}", hint="give 1 or more")
     progress("reading")
-    given = inputs or {}
-    paths = list(map(Path, models))
+    given, paths = inputs or {}, list(map(Path, models))
     interfaces = list(map(read_interface, paths))
     sizes, inferred, feeds = same_inputs(paths, interfaces, dims or {}, given, seed)
     cpus, loaded = usable_cpus(), [load_runtime(name) for name in runtimes]
@@ -107,14 +279,12 @@ def bench(
             clock=clock,
             max_seconds=3 * max(seconds, 10.0),
         )
-        found = [speed_ups(blocks, number)[0] for number in range(len(cases))]
+        pairs = [(case, speed_ups(blocks, number)[0]) for number, case in enumerate(cases)]
         reports = []
-        for case, each in zip(cases, found, strict=True):
+        for case, found in pairs:
             progress(f"profiling {case.label}")
-            reports.append(_model_report(case, each, _reorder_share(case, threads), given))
-    reports[0] = reports[0].model_copy(update={"speed_up": None, "creation_speed_up": None})
+            reports.append(_model_report(case, found, case.reorder_share(threads), given))
     machine = MachineReport(cpu=processor_name(), cpus=cpus, threads=threads, pinned_to=cpu)
-    pairs = list(zip(cases, found, strict=True))
     return BenchReport(
         layoutopt_version=VERSION,
         machine=machine,
@@ -122,13 +292,13 @@ def bench(
         dims=sizes,
         blocks=len(blocks),
         rounds=sum(len(block.runs[0][0]) for block in blocks),
-        null=found[0].null,
+        null=pairs[0][1].null,
         models=reports,
         warnings=[
             *exclusions,
             *input_caveats(cases, inferred),
             *machine_caveats(machine),
-            *(caveat for pair in pairs[1:] or pairs for caveat in speed_caveats(pair[0].label, pair[1])),
+            *(caveat for case, found in pairs[1:] or pairs for caveat in speed_caveats(case.label, found)),
         ],
     )
 
@@ -159,11 +329,11 @@ def same_inputs(
     own, names = {symbol.name for symbol in symbols_of(interfaces[0])}, {each.name for each in interfaces[0].inputs}
     samples = sample_inputs_for(models[0], _among(own, known), _among(names, given))
     sizes = defaults | _among(defaults, samples.planned) | _among(defaults, known)
-    drawn = [samples.draw(each, seed, sizes) for each in interfaces]
-    feeds = [
-        {name: given[name] if name in given else _shared(drawn[0].get(name), value) for name, value in feed.items()}
-        for feed in drawn
-    ]
+    first, *_ = feeds = [samples.draw(each, seed, sizes) for each in interfaces]
+    for feed in feeds:
+        types = {name: (value.dtype, value.shape) for name, value in feed.items()}
+        equal = {name: each for name, each in first.items() if types.get(name) == (each.dtype, each.shape)}
+        feed |= equal | _among(feed, given)
     return sizes, {name: size for name, size in sizes.items() if name not in known}, feeds
 
 
@@ -171,18 +341,10 @@ def _among(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _shared(first: Array | None, own: Array) -> Array:
-    return own if first is None or (first.shape, first.dtype) != (own.shape, own.dtype) else first
-
-
 def _runnable_cases(
     models: Iterable[tuple[Path, Interface, Feed]], runtimes: Sequence[Runtime], threads: int, progress: Progress
 ) -> tuple[list[BenchCase], list[str]]:
-    """The cases that can run, and the reasons for leaving out others.
-
-    Raises:
-        ModelError: no runtime can run a model.
-    """
+    """The cases that can run, and the reasons for leaving out others; an error if no runtime can run a model."""
     cases: list[BenchCase] = []
     exclusions: list[str] = []
     for path, interface, feed in models:
@@ -195,8 +357,7 @@ def _runnable_cases(
                 action = "run"
                 outputs = session.run(feed)
             except Exception as error:  # the runtimes' exceptions have no common base
-                what, hint = reason_of(error, runtime, action)
-                errors.append(ModelError(what, where=str(path), hint=hint))
+                errors.append(_model_error(error, path, runtime, action))
                 continue
             named = zip(interface.outputs, outputs, strict=True)
             types = [f"{name} {getattr(y, 'dtype', type(y).__name__)} {getattr(y, 'shape', '')}" for name, y in named]
@@ -208,19 +369,12 @@ def _runnable_cases(
     return cases, exclusions
 
 
-def _reorder_share(case: BenchCase, threads: int) -> float:
-    with scratch_folder() as folder:
-        session = case.runtime.open(case.path, threads, folder / "profile")
-        for _ in range(_PROFILE_RUNS):
-            session.run(case.feed)
-        return session.reorder_share()
-
-
 def _model_report(case: BenchCase, found: SpeedUp, reorder_share: float, given: Mapping[str, Array]) -> ModelReport:
     inputs = [
         InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
         for name, value in case.feed.items()
     ]
+    is_baseline = case.label == "A"
     return ModelReport(
         label=case.label,
         model=path_text(case.path),
@@ -228,9 +382,9 @@ def _model_report(case: BenchCase, found: SpeedUp, reorder_share: float, given: 
         runtime_version=case.runtime.version,
         inputs=inputs,
         seconds=found.after,
-        speed_up=found.runs,
+        speed_up=None if is_baseline else found.runs,
         creation_seconds=found.creation_after,
-        creation_speed_up=found.creation,
+        creation_speed_up=None if is_baseline else found.creation,
         reorder_share=reorder_share,
     )
 
