@@ -1,6 +1,7 @@
 """Test inputs of models: inferred sizes of symbolic dimensions, random values that the graph allows, and given arrays."""
 
 from layoutopt.sample_inputs.generator import (
+    Feed,
     Given,
     InputSet,
     SampleInputs,
