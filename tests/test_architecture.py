@@ -96,7 +96,7 @@ def test_passes_name_no_ops() -> None:
 
 
 def test_imports_of_networkx() -> None:
-    assert importers("networkx") == {"ir.graph"}
+    assert importers("networkx") == {"ir.graph", "planner.problem"}
 
 
 def test_imports_of_onnx() -> None:
@@ -165,9 +165,7 @@ def test_extensions_import_public_names() -> None:
         assert all(each.__doc__ for each in public if isinstance(each, type) or inspect.isroutine(each))
 
 
-OPTIMIZE = (
-    "sympy networkx jinja2 joblib asyncio layoutopt.page layoutopt.explanation layoutopt.batch layoutopt.gates.report"
-)
+OPTIMIZE = "sympy jinja2 joblib asyncio layoutopt.page layoutopt.explanation layoutopt.batch layoutopt.gates.report"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The graph of a model, of a body or of a function: its ops and values, def-use chains, edits, and its text.
 
 Graph inputs are values that no op computes; graph outputs are listed by position. The ops and values are the nodes of a
-multigraph, which is stored as in a networkx MultiDiGraph, so that `Graph.nx` is one:
+networkx MultiDiGraph:
 
     value --[key = input index]--> op --[key = output index]--> value
 
@@ -11,9 +11,9 @@ Every use is an edge: `Mul(x, x)` has two edges from x. Values without a predece
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from heapq import heappop, heappush
 from typing import Any, Literal, TypeAlias
+
+import networkx as nx
 
 from layoutopt.formats import Format
 from layoutopt.ir.types import (
@@ -48,19 +48,11 @@ class Use:
         return None if self.op.signature is None else self.op.signature.inputs[self.index]
 
 
-Edge: TypeAlias = tuple[Any, Any, int]
-"""A value, an op and the index of the input; or an op, a value and the index of the output."""
-
-
-Links: TypeAlias = dict[Any, dict[Any, dict[int, dict[str, Any]]]]
-"""The neighbours of each node, with the edges to each by key, and their attributes, which are empty."""
-
-
-def _input_edges(op: Op) -> list[Edge]:
+def _input_edges(op: Op) -> list[tuple[Value, Op, int]]:
     return [(value, op, index) for index, value in enumerate(op.inputs) if value is not None]
 
 
-def _output_edges(op: Op) -> list[Edge]:
+def _output_edges(op: Op) -> list[tuple[Op, Value, int]]:
     return [(op, value, index) for index, value in enumerate(op.outputs) if value is not None]
 
 
@@ -113,9 +105,7 @@ class Graph:
     ) -> None:
         self.name = name
         self.version = 0
-        self._nodes: dict[Op | Value, dict[str, Any]] = {}
-        self._succ: Links = {}
-        self._pred: Links = {}
+        self._digraph: Any = nx.MultiDiGraph()
         self._names: dict[str, Value] = {}
         self._sorted: list[Op] = []
         self._sorted_at = -1
@@ -151,14 +141,15 @@ class Graph:
     @property
     def ops(self) -> list[Op]:
         """Every op in topological order; ops that do not depend on each other are in the order of the file (`Op.order`)."""
-        self._sort()
+        if not self._is_sortable():
+            raise ValueError(f"the ops of graph {self.name!r} have no order: there is a cycle")
         return list(self._sorted)
 
     def __len__(self) -> int:
-        return len(self._nodes) - len(self._names)
+        return int(self._digraph.number_of_nodes()) - len(self._names)
 
     def __contains__(self, node: Op | Value) -> bool:
-        return node in self._nodes
+        return node in self._digraph
 
     def value(self, name: str) -> Value:
         """The value of that name; KeyError if there is none."""
@@ -170,7 +161,7 @@ class Graph:
 
     def producer(self, value: Value | None) -> Op | None:
         """The op that computes `value`; None for graph inputs, constants and no value."""
-        return None if value is None else next(iter(self._pred[value]), None)
+        return None if value is None else next(iter(self._digraph.pred[value]), None)
 
     def producers(self, op: Op) -> list[Op]:
         """The ops that compute the inputs of `op`, each once."""
@@ -179,62 +170,47 @@ class Graph:
 
     def uses(self, value: Value) -> list[Use]:
         """Every use of `value`, in the order of the ops and inputs."""
-        uses = [Use(op, key) for op, keys in self._succ[value].items() for key in keys]
+        uses = [Use(op, int(key)) for op, keys in self._digraph.succ[value].items() for key in keys]
         return sorted(uses, key=lambda use: (use.op.order, use.index)) if len(uses) > 1 else uses
 
     def readers(self, value: Value) -> Iterator[Op]:
         """The ops that read `value`, lazily and in no particular order."""
-        return iter(self._succ[value])
+        return iter(self._digraph.succ[value])
 
     def use_count(self, value: Value) -> int:
         """The number of uses of `value`."""
-        return sum(map(len, self._succ[value].values()))
+        return sum(map(len, self._digraph.succ[value].values()))
 
     def is_read(self, value: Value) -> bool:
         """Whether an op reads the value."""
-        return bool(self._succ[value])
+        return bool(self._digraph.succ[value])
 
     def find_cycle(self) -> list[str]:
         """The names of the ops and values of one cycle; empty if there is none."""
-        try:
-            self._sort()
-        except CycleError as error:
-            return [node.name or node.kind if isinstance(node, Op) else node.name for node in error.args[1][1:]]
-        return []
+        if self._is_sortable():
+            return []
+        component = next(part for part in nx.strongly_connected_components(self._digraph) if len(part) > 1)
+        edges = nx.find_cycle(self._digraph.subgraph(component))  # on the whole graph it takes quadratic time
+        return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
 
-    def _sort(self) -> None:
-        """Sort the ops if the graph has changed since the last call; CycleError if there is a cycle."""
-        if self._sorted_at == self.version:
-            return
-        numbers = {node: number for number, node in enumerate(self._nodes)}
-        sorter = TopologicalSorter(self._pred)
-        sorter.prepare()
-        ready: list[tuple[tuple[int, ...], int, Op | Value]] = []
-        ops = []
-        while sorter:
-            for node in sorter.get_ready():
-                heappush(ready, (node.order if isinstance(node, Op) else (), numbers[node], node))
-            node = heappop(ready)[-1]
-            sorter.done(node)
-            if isinstance(node, Op):
-                ops.append(node)
-        self._sorted, self._sorted_at = ops, self.version
+    def _is_sortable(self) -> bool:
+        """Whether the graph has no cycle; sorts the ops if the graph has changed since the last call."""
+        if self._sorted_at != self.version:
+            key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
+            try:
+                nodes = list(nx.lexicographical_topological_sort(self._digraph, key))
+            except nx.NetworkXUnfeasible:
+                return False
+            self._sorted, self._sorted_at = [node for node in nodes if isinstance(node, Op)], self.version
+        return True
 
     def _all_ops(self) -> Iterator[Op]:
-        return (node for node in self._nodes if isinstance(node, Op))
-
-    def edges(self) -> Iterator[Edge]:
-        """Every edge, with the index of the input or output."""
-        return ((tail, head, key) for tail, heads in self._succ.items() for head, keys in heads.items() for key in keys)
+        return (node for node in self._digraph if isinstance(node, Op))
 
     @property
     def nx(self) -> Any:
         """The ops and values as a read-only networkx MultiDiGraph; the key of an edge is the index of the input or output."""
-        import networkx  # a fifth of the time of all imports, and no stage requires it
-
-        view = networkx.MultiDiGraph()
-        view._node, view._adj, view._pred = self._nodes, self._succ, self._pred
-        return networkx.freeze(view)
+        return self._digraph.copy(as_view=True)
 
     def touch(self) -> None:
         """Record that an op or value was changed in place: an attribute, a storage, a constant."""
@@ -261,7 +237,7 @@ class Graph:
 
     def has_one_use(self, value: Value) -> bool:
         """Whether the value has exactly one use and is no output of the graph."""
-        readers = self._succ[value]
+        readers = self._digraph.succ[value]
         return len(readers) == 1 and len(next(iter(readers.values()))) == 1 and not self.is_output(value)
 
     def only_producer(self, value: Value | None) -> Op | None:
@@ -302,24 +278,6 @@ class Graph:
 
     # --- edits --------------------------------------------------------------------------------------------------
 
-    def _add_node(self, node: Op | Value) -> None:
-        self._nodes[node], self._succ[node], self._pred[node] = {}, {}, {}
-
-    def _remove_node(self, node: Op | Value) -> None:
-        del self._nodes[node], self._succ[node], self._pred[node]
-
-    def _add_edges(self, *edges: Edge) -> None:
-        for tail, head, key in edges:
-            keys = self._pred[head][tail] = self._succ[tail].setdefault(head, {})
-            keys[key] = {}
-
-    def _remove_edges(self, *edges: Edge) -> None:
-        for tail, head, key in edges:
-            keys = self._succ[tail][head]
-            del keys[key]
-            if not keys:
-                del self._succ[tail][head], self._pred[head][tail]
-
     def fresh_name(self, stem: str) -> str:
         """An unused name: `stem`, or else the first of `stem_2`, `stem_3`... that no value has."""
         return self._unused.find(stem)
@@ -329,7 +287,7 @@ class Graph:
         if value.name in self._names:
             raise ValueError(f"duplicate value name {value.name!r}")
         self._names[value.name] = value
-        self._add_node(value)
+        self._digraph.add_node(value)
         self.version += 1
         return value
 
@@ -379,8 +337,8 @@ class Graph:
         if not op.order:
             order_before = near.order if near is not None else (-1,) if first else ()
             op.order = (*order_before, self._counter)
-        self._add_node(op)
-        self._add_edges(*_input_edges(op), *_output_edges(op))
+        self._digraph.add_node(op)
+        self._digraph.add_edges_from((*_input_edges(op), *_output_edges(op)))
         self.version += 1
         return op
 
@@ -405,11 +363,10 @@ class Graph:
     def remove_op(self, op: Op) -> None:
         """Remove an op and its outputs, which have no uses."""
         outputs = [value for value in op.outputs if value is not None]
-        self._remove_edges(*_output_edges(op))
+        self._digraph.remove_edges_from(_output_edges(op))
         for value in outputs:
             self.remove_value(value)
-        self._remove_edges(*_input_edges(op))
-        self._remove_node(op)
+        self._digraph.remove_node(op)
         self.version += 1
 
     def remove_if_dead(self, op: Op) -> None:
@@ -426,7 +383,7 @@ class Graph:
         """Remove a value that no op computes or reads."""
         if self.producer(value) is not None or self.is_used(value):
             raise ValueError(f"{value.name!r} is still in use")
-        self._remove_node(value)
+        self._digraph.remove_node(value)
         del self._names[value.name]
         self.version += 1
 
@@ -451,24 +408,24 @@ class Graph:
             if old is value:
                 continue
             if old is not None:
-                self._remove_edges((old, op, index))
+                self._digraph.remove_edge(old, op, index)
             if value is not None:
-                self._add_edges((value, op, index))
+                self._digraph.add_edge(value, op, index)
             self.version += 1
         op.inputs = tuple(inputs)
 
     def set_inputs(self, op: Op, inputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of inputs."""
-        self._remove_edges(*_input_edges(op))
+        self._digraph.remove_edges_from(_input_edges(op))
         op.inputs = inputs
-        self._add_edges(*_input_edges(op))
+        self._digraph.add_edges_from(_input_edges(op))
         self.version += 1
 
     def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
         """Give an op another list of outputs; the values that it computed before have no producer then."""
-        self._remove_edges(*_output_edges(op))
+        self._digraph.remove_edges_from(_output_edges(op))
         op.outputs = outputs
-        self._add_edges(*_output_edges(op))
+        self._digraph.add_edges_from(_output_edges(op))
         self.version += 1
 
     def replace_uses(self, old: Value, new: Value, uses: Iterable[Use] | None = None) -> None:

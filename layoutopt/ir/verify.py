@@ -55,7 +55,7 @@ def the_graph_has_no_cycle(graph: Graph) -> Iterator[str]:
 def edges_are_the_operands_of_ops(graph: Graph) -> Iterator[str]:
     """The uses of values and the operand lists of ops agree."""
     counted = 0
-    for tail, head, key in graph.edges():
+    for tail, head, key in graph.nx.edges(keys=True):
         counted += 1
         if isinstance(head, Op):
             if key >= len(head.inputs) or head.inputs[key] is not tail:

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import networkx as nx
 
 TOLERANCE = 1e-6  # relative; a smaller gap counts as zero
 TIE_TOLERANCE = 1e-9  # relative; prices that differ by less are one price
@@ -265,21 +267,14 @@ def connected(tensors: Iterable[tuple[int, Iterable[int]]]) -> list[tuple[list[i
     Args:
         tensors: pairs of an op and its tensors.
     """
-    tensors_of = {op: set(of_op) for op, of_op in tensors}
-    ops_of: dict[int, list[int]] = {}
-    for op, of_op in tensors_of.items():
-        for tensor in of_op:
-            ops_of.setdefault(tensor, []).append(op)
+    links: Any = nx.Graph()
+    for op, of_op in tensors:
+        links.add_node(op)
+        links.add_edges_from((op, (tensor,)) for tensor in of_op)
     found = []
-    for first in [*tensors_of]:
-        pending, ops, reached = {first} & tensors_of.keys(), list[int](), set[int]()
-        while pending:
-            ops.append(op := pending.pop())
-            new = tensors_of.pop(op) - reached
-            reached |= new
-            pending |= {each for tensor in new for each in ops_of[tensor] if each in tensors_of}
-        if ops:
-            found.append((sorted(ops), sorted(reached)))
+    for group in nx.connected_components(links):
+        ops = sorted(each for each in group if isinstance(each, int))
+        found.append((ops, sorted(tensor for (tensor,) in group.difference(ops))))
     return found
 
 

@@ -4,9 +4,9 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from graphlib import TopologicalSorter
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 from parsed_models import parsed
@@ -150,7 +150,7 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
     """
     done: Counter[str] = Counter()
     uses, change_inputs, set_inputs = Graph.uses, Graph.change_inputs, Graph.set_inputs
-    stored = constants.stored
+    topological_sort, stored = nx.lexicographical_topological_sort, constants.stored
 
     def measured(value: Value) -> dict[Data, int]:
         done["constants measured"] += 1
@@ -169,9 +169,9 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
         done["operands copied"] += len(inputs)
         set_inputs(self, op, inputs)
 
-    def ordered(net: Any) -> Any:
+    def ordered(net: Any, key: Any) -> Any:
         done["nodes sorted"] += len(net)
-        return TopologicalSorter(net)
+        return topological_sort(net, key)
 
     graph.outputs = _Outputs(graph.outputs, done)
     model = load_target(target)
@@ -182,7 +182,7 @@ def work(graph: Graph, target: str, monkeypatch: pytest.MonkeyPatch) -> Counter[
         patch.setattr(Graph, "change_inputs", changed)
         patch.setattr(Graph, "set_inputs", replaced)
         patch.setattr(constants, "stored", measured)
-        patch.setattr("layoutopt.ir.graph.TopologicalSorter", ordered)
+        patch.setattr(nx, "lexicographical_topological_sort", ordered)
         DEFAULT_PIPELINE.run(graph, context)
         context.block, lowered = dialect.block(graph), dialect.lower(graph)
         Pipeline(dialect.passes).run(lowered, context)
