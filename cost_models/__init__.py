@@ -4,15 +4,3 @@ from layoutopt.cost_models.registry import find_target, load_target, target_name
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.runtime_spec import RuntimeSpec, find_runtime, runtime_names, runtime_of
 from layoutopt.cost_models.spec import TargetSpec
-
-__all__ = [
-    "RooflineModel",
-    "RuntimeSpec",
-    "TargetSpec",
-    "find_runtime",
-    "find_target",
-    "load_target",
-    "runtime_names",
-    "runtime_of",
-    "target_names",
-]

@@ -49,9 +49,6 @@ _MIN_SIZE = 2
 """The smallest default size of a symbolic dimension: size 1 would broadcast where other sizes are an error."""
 
 
-# --- the report ---
-
-
 class InputReport(ReportModel):
     """One input of a model."""
 
@@ -70,7 +67,7 @@ class ModelReport(ReportModel):
     runtime_version: str
     inputs: list[InputReport]
     seconds: float = Field(
-        description="per run, of the processor with one thread in onnxruntime; the median of the blocks"
+        description="of a run; processor time with one thread in onnxruntime; the median of the blocks"
     )
     speed_up: Ratio | None = Field(description="null for the first, which is the baseline")
     creation_seconds: float = Field(description="from the file to a session; the median of the blocks")
@@ -100,9 +97,6 @@ class BenchReport(ReportModel, extra="ignore"):
     null: Ratio = Field(description="the baseline against itself")
     models: list[ModelReport]
     warnings: list[str] = Field(description="caveats: reasons why the numbers may be misleading")
-
-
-# --- the runtimes ---
 
 
 class LoadedModel(NamedTuple):
@@ -200,9 +194,6 @@ def _model_error(error: Exception, path: Path, runtime: Runtime, action: str) ->
     hints = {"load": "give a model that it can run on the CPU", "run": "set other extents with --dim NAME=SIZE"}
     what = f"{runtime.name} cannot {action} it: {error_message(error, ' '.join(lines))}"
     return ModelError(what, where=str(path), hint=hints[action])
-
-
-# --- the benchmark ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,15 +301,10 @@ def same_inputs(
     given: Mapping[str, Array],
     seed: int,
 ) -> tuple[dict[str, int], dict[str, int], list[Feed]]:
-    """The sizes of symbolic dimensions, those of them that are inferred, and the inputs of every model.
+    """The sizes of symbolic dimensions, those of them that are inferred, and the inputs of every model; errors as in `bench`.
 
     A size is given by name or by arrays, or else inferred from the first model, or else the default, at least 2. Other inputs
     than the given ones are random, and equal for models with equal inputs.
-
-    Raises:
-        DimensionError: no model has a dimension in `dims`.
-        InputError: no model has an input in `given`, or its type or shape differs.
-        LayoutoptError: an input has a type without random values, or without numpy arrays.
     """
     inputs = [one for each in interfaces for one in each.inputs]
     for one in (one for one in inputs if needs_ort_value(one.type)):

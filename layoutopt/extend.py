@@ -21,7 +21,6 @@ release. docs/extending.md has an example of each group.
 
 from layoutopt.cost import CostModel
 from layoutopt.cost_models import RooflineModel, RuntimeSpec, load_target
-from layoutopt.dialects.builder import OpBuilder, write_plain
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.dialects.lowering import Dialect
 from layoutopt.dialects.ops import Ops
@@ -55,7 +54,9 @@ from layoutopt.ops import (
 )
 from layoutopt.ops.along_axis import OneAxis
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, IterationOrder
-from layoutopt.ops.base import Builder, lower_directly
+from layoutopt.ops.base import lower_directly
+from layoutopt.ops.builder import OpBuilder, write_plain
+from layoutopt.ops.builder import OpBuilder as Builder
 from layoutopt.ops.contraction import ContractionModes
 from layoutopt.ops.interfaces import (
     Affine,

@@ -93,32 +93,3 @@ def extensions_behind_lowering() -> dict[str, Pass]:
     """
     placed = {id(each) for mode in get_args(Mode) for each in default_pipeline(mode).passes}
     return {name: each for name, each in EXTENSIONS.items() if id(each) not in placed}
-
-
-__all__ = [
-    "DEFAULT_PIPELINE",
-    "TRAINING_PIPELINE",
-    "AbsorbCasts",
-    "AssignFormats",
-    "CancelCasts",
-    "ConvertIntegers",
-    "EvaluateExtents",
-    "FoldAffines",
-    "FoldBroadcasts",
-    "FoldConstants",
-    "FoldPads",
-    "FoldRepeats",
-    "FusePatterns",
-    "HoistFromQdqGroups",
-    "InsertCasts",
-    "IsolateQdqGroups",
-    "MergeMaps",
-    "MoveMaps",
-    "PretransformWeights",
-    "RaisePatterns",
-    "RemoveDead",
-    "ShareCasts",
-    "ShareConstants",
-    "default_pipeline",
-    "extensions_behind_lowering",
-]

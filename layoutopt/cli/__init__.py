@@ -6,5 +6,3 @@ that `layoutopt --help` takes 0.1 s.
 """
 
 from layoutopt.cli.entry import main, run
-
-__all__ = ["main", "run"]

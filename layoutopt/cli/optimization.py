@@ -74,7 +74,8 @@ def _optimize_one(placed: Placement, given: Given) -> None:
     external_data = settings.external_data if output is not None else None
     page = None
     if settings.html is not None:
-        from layoutopt.cli.inspection import OriginalGraph, page_text
+        from layoutopt.cli.inspection import page_text
+        from layoutopt.page import OriginalGraph
 
         page = OriginalGraph(*settings.hardware())
     folders = [each.parent for each in results if placed.is_in_folder]

@@ -8,15 +8,3 @@ from layoutopt.cost.model import (
     targets_of,
 )
 from layoutopt.cost.prices import Absorbed, Epilogues, Prices, priced_with
-
-__all__ = [
-    "Absorbed",
-    "CostModel",
-    "Epilogues",
-    "MeasuredPrices",
-    "MultiTargetCostModel",
-    "Prices",
-    "for_targets",
-    "priced_with",
-    "targets_of",
-]

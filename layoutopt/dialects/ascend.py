@@ -23,7 +23,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.functions import Functions, Label
 from layoutopt.formats import Format, Part, Shape
 from layoutopt.formats.ascend import C1HWNCoC0, FilterLayout, FractalZC04, GroupedFractalZ, pack_filter
@@ -33,6 +32,7 @@ from layoutopt.ir.graph import DOMAIN, Graph, is_cast
 from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Slot, Storage, Value
 from layoutopt.ops import rule_of
+from layoutopt.ops.builder import OpBuilder
 
 # The names of formats in Ascend's compiler, and the shapes that it publishes for them.
 #

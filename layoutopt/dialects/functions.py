@@ -10,12 +10,12 @@ so the values in its body have no types.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.ir.graph import CAST, DOMAIN, Graph, is_cast, to_text
 from layoutopt.ir.types import Attribute, DType, Function, Op, Opaque, OpaqueType, ReferenceAttribute, Value
 from layoutopt.ops import rule_of
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.passes import HoistFromQdqGroups
 
 _KINDS = {int: "INT", float: "FLOAT", str: "STRING"}

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import prod
 
-from layoutopt.dialects.builder import OpBuilder, Packed, first_name, write_plain
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
@@ -25,6 +24,7 @@ from layoutopt.ops import (
     is_dequantizer,
     rule_of,
 )
+from layoutopt.ops.builder import OpBuilder, Packed, first_name, write_plain
 from layoutopt.ops.qdq import is_per_tensor
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layoutopt.dialects.builder import Packed, replace_op, rewriting
 from layoutopt.formats import Format
 from layoutopt.ir.constants import LARGE, Deferred, Rearranged, expanded_constant, with_narrow_elements
 from layoutopt.ir.graph import DOMAIN, Graph
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import Inapplicable, X, Y, rule_of
 from layoutopt.ops.axiswise import Nary, Unary
+from layoutopt.ops.builder import Packed, replace_op, rewriting
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
 

@@ -2,5 +2,3 @@
 
 from layoutopt.explanation.explain_model import explain
 from layoutopt.explanation.schema import Explanation
-
-__all__ = ["Explanation", "explain"]

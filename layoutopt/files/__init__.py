@@ -24,26 +24,3 @@ from layoutopt.files.staging import (
     path_text,
     scratch_folder,
 )
-
-__all__ = [
-    "MARK",
-    "FileKind",
-    "Overwrite",
-    "Staging",
-    "check_writable",
-    "conflict",
-    "create_folder",
-    "external_files",
-    "external_locations",
-    "is_same_file",
-    "mark_of_model",
-    "marked",
-    "models_with_weights",
-    "output_errors",
-    "output_folders",
-    "path_text",
-    "result_mark",
-    "scratch_folder",
-    "staged_text",
-    "write_text",
-]

@@ -5,5 +5,3 @@ onnx_ir.Model --lift--> Graph
 
 from layoutopt.inference.driver import evaluate_extents
 from layoutopt.inference.lift import infer_again, lift
-
-__all__ = ["evaluate_extents", "infer_again", "lift"]

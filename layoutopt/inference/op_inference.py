@@ -18,7 +18,7 @@ from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, parse_ext
 from layoutopt.ir.types import Array, DType, OpaqueType, TensorType
 from layoutopt.onnx_io.messages import has_map
 from layoutopt.onnx_io.schema import find_schema, is_tolerated
-from layoutopt.onnx_io.vocabulary import FROM_IR, TO_IR, DimNames, attribute_to_ir
+from layoutopt.onnx_io.vocabulary import FROM_IR, DimNames, attribute_to_ir
 from layoutopt.ops.shape_functions import (
     Dims,
     Elements,
@@ -131,16 +131,8 @@ def type_proto(type: TensorType | OpaqueType) -> onnx.TypeProto:
 
 @lru_cache(maxsize=1 << 12)
 def _tensor_type(type: TensorType) -> onnx.TypeProto:
-    proto = onnx.TypeProto()
-    proto.tensor_type.elem_type = int(TO_IR[type.dtype])
-    if type.shape is not None:
-        proto.tensor_type.shape.SetInParent()
-        for dim in type.shape:
-            if isinstance(dim, int):
-                proto.tensor_type.shape.dim.add().dim_value = dim
-            else:
-                proto.tensor_type.shape.dim.add().dim_param = str(dim)
-    return proto
+    dims = None if type.shape is None else [dim if isinstance(dim, int) else str(dim) for dim in type.shape]
+    return onnx.helper.make_tensor_type_proto(type.dtype.number, dims)
 
 
 def _opaque_type(type: OpaqueType) -> onnx.TypeProto:

@@ -21,39 +21,43 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class DType(Enum):
-    """An element type of ONNX: its name, its size in bits, the numpy type that holds one element."""
+    """An element type: its name, its size in bits, the numpy type that holds one element.
+
+    Members are in the order of ONNX's enumeration, in which `number` is their position, counted from 1.
+    """
 
     FLOAT32 = ("float32", 32, np.float32)
+    UINT8 = ("uint8", 8, np.uint8)
+    INT8 = ("int8", 8, np.int8)
+    UINT16 = ("uint16", 16, np.uint16)
+    INT16 = ("int16", 16, np.int16)
+    INT32 = ("int32", 32, np.int32)
+    INT64 = ("int64", 64, np.int64)
+    STRING = ("string", 64, np.object_)
+    BOOL = ("bool", 8, np.bool_)
     FLOAT16 = ("float16", 16, np.float16)
-    BFLOAT16 = ("bfloat16", 16, ml_dtypes.bfloat16)
     FLOAT64 = ("float64", 64, np.float64)
+    UINT32 = ("uint32", 32, np.uint32)
+    UINT64 = ("uint64", 64, np.uint64)
+    COMPLEX64 = ("complex64", 64, np.complex64)
+    COMPLEX128 = ("complex128", 128, np.complex128)
+    BFLOAT16 = ("bfloat16", 16, ml_dtypes.bfloat16)
     FLOAT8E4M3FN = ("float8e4m3fn", 8, ml_dtypes.float8_e4m3fn)
     FLOAT8E4M3FNUZ = ("float8e4m3fnuz", 8, ml_dtypes.float8_e4m3fnuz)
     FLOAT8E5M2 = ("float8e5m2", 8, ml_dtypes.float8_e5m2)
     FLOAT8E5M2FNUZ = ("float8e5m2fnuz", 8, ml_dtypes.float8_e5m2fnuz)
-    FLOAT8E8M0 = ("float8e8m0", 8, ml_dtypes.float8_e8m0fnu)
-    FLOAT4E2M1 = ("float4e2m1", 4, ml_dtypes.float4_e2m1fn)
-    INT8 = ("int8", 8, np.int8)
-    INT16 = ("int16", 16, np.int16)
-    INT32 = ("int32", 32, np.int32)
-    INT64 = ("int64", 64, np.int64)
-    INT4 = ("int4", 4, ml_dtypes.int4)
-    INT2 = ("int2", 2, ml_dtypes.int2)
-    UINT8 = ("uint8", 8, np.uint8)
-    UINT16 = ("uint16", 16, np.uint16)
-    UINT32 = ("uint32", 32, np.uint32)
-    UINT64 = ("uint64", 64, np.uint64)
     UINT4 = ("uint4", 4, ml_dtypes.uint4)
+    INT4 = ("int4", 4, ml_dtypes.int4)
+    FLOAT4E2M1 = ("float4e2m1", 4, ml_dtypes.float4_e2m1fn)
+    FLOAT8E8M0 = ("float8e8m0", 8, ml_dtypes.float8_e8m0fnu)
     UINT2 = ("uint2", 2, ml_dtypes.uint2)
-    BOOL = ("bool", 8, np.bool_)
-    COMPLEX64 = ("complex64", 64, np.complex64)
-    COMPLEX128 = ("complex128", 128, np.complex128)
-    STRING = ("string", 64, np.object_)
+    INT2 = ("int2", 2, ml_dtypes.int2)
 
     def __init__(self, label: str, bits: int, scalar: type) -> None:
         self.label = label
         self.bits = bits
         self.numpy: np.dtype[Any] = np.dtype(scalar)
+        self.number = len(type(self).__members__) + 1
 
     @property
     def is_float(self) -> bool:

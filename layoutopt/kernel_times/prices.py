@@ -68,13 +68,7 @@ class PricedKernel:
 
 
 class StoredPrices(MeasuredPrices):
-    """The prices of one run, by requested times and the opsets of the model.
-
-    Attributes:
-        priced: the kernels that were priced, in order.
-        is_cautious: whether the prices of kernels that were not timed are raised.
-        uses_alternatives: whether a convolution has the price of its fastest algorithm, or else of the default one.
-    """
+    """The prices of one run, by requested times and the operator sets of the model."""
 
     def __init__(self, times: RequestedTimes, opsets: Mapping[str, int]) -> None:
         self._requested = times
@@ -83,8 +77,10 @@ class StoredPrices(MeasuredPrices):
         self._ratios: dict[Hashable, dict[str, float]] = defaultdict(dict)
         self._kernels: dict[Hashable, LoweredKernel | None] = {}
         self.priced: list[PricedKernel] = []
-        self.is_cautious = False
-        self.uses_alternatives = True
+        self.is_cautious = False  # whether the prices of kernels that were not timed are raised
+        self.uses_alternatives = (
+            True  # whether a convolution has the price of its fastest algorithm, not of the default one
+        )
 
     @override
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:
@@ -122,9 +118,6 @@ class StoredPrices(MeasuredPrices):
         """Correct the estimates of all kinds by the times of the kernels that have been priced."""
         means = {kind: sum(each.values()) / len(each) for kind, each in self._ratios.items()}
         self._corrections = {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
-
-
-# --- the kernels and conversions of a plan, with their prices ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +199,6 @@ def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[t
                 yield y, Storage(same), target
 
 
-# --- the original as onnxruntime runs it by itself ---
-
-
 def kernels_in_default_formats(
     graph: Graph, model: CostModel, sizes: Sizes, prices: StoredPrices | None = None
 ) -> list[UsedKernel]:
@@ -263,9 +253,6 @@ def _default_signature(op: Op, model: CostModel, blocked: Mapping[Value, Storage
     found = [rule.signature(op, dict(formats)) for formats in model.preferred_formats(op)]
     chosen = [each for each in found if isinstance(each, Signature) and is_chosen_by_default(op, each)]
     return min(chosen, key=lambda each: model.kernel_seconds(op, each), default=canonical_signature(op))
-
-
-# --- plans at measured prices ---
 
 
 @dataclass(frozen=True, slots=True)

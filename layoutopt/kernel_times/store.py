@@ -81,15 +81,11 @@ def default_folder() -> Path:
 
 
 class KernelStore:
-    """The times of kernels on one machine, in a file of a folder, or in memory only.
-
-    Attributes:
-        is_complete: whether no kernel may be timed: all other kernels have estimates.
-    """
+    """The times of kernels on one machine, in a file of a folder, or in memory only."""
 
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
         self.machine = machine
-        self.is_complete = False
+        self.is_complete = False  # whether no kernel may be timed: all other kernels have estimates
         self._header = json.dumps({"kernel_times": _VERSION, **asdict(machine)})
         self.path = folder / f"{sha256(self._header.encode()).hexdigest()[:16]}.jsonl" if folder is not None else None
         self._times: dict[str, StoredTime] = {}
@@ -159,27 +155,16 @@ def _read(path: Path) -> dict[str, StoredTime]:
     return found
 
 
-# --- requests within a budget of processor time ---
-
 _BATCH = 32  # kernels
 _CREATION_SHARE = 1 / 3  # of the time for a batch: two rounds take twice as long as the first runs of new sessions
 
 
 class RequestedTimes:
-    """The times of the kernels that one run has requested, within a budget.
-
-    Args:
-        store: the times of kernels on a machine; new ones are added.
-        max_seconds: the budget in seconds of the processor, for each thread of a session.
-
-    Attributes:
-        skipped: the keys of kernels that were requested when the budget was spent; they have no times.
-        num_newly_timed: the number of kernels that got a time in this run.
-    """
+    """The times of the kernels that one run has requested, within a budget of processor time for each thread of a session."""
 
     def __init__(self, store: KernelStore, max_seconds: float) -> None:
-        self.skipped: set[str] = set()
-        self.num_newly_timed = 0
+        self.skipped: set[str] = set()  # the keys of kernels that were requested when the budget was spent
+        self.num_newly_timed = 0  # kernels that got a time in this run
         self._store = store
         self._seconds: dict[str, float | None] = {}
         self._remaining = max_seconds * store.machine.threads

@@ -11,21 +11,3 @@ from layoutopt.onnx_io.reader import from_message, read
 from layoutopt.onnx_io.serialize import check, fingerprint, to_bytes, weights
 from layoutopt.onnx_io.skeletons import filled_skeleton
 from layoutopt.onnx_io.writer import copy, has_external_data, write
-
-__all__ = [
-    "check",
-    "copy",
-    "declared_inputs",
-    "drop_output_shapes",
-    "emit",
-    "filled_skeleton",
-    "fingerprint",
-    "from_message",
-    "has_external_data",
-    "inline_functions",
-    "parse_message",
-    "read",
-    "to_bytes",
-    "weights",
-    "write",
-]

@@ -17,10 +17,8 @@ from layoutopt.errors import InvariantError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, quoted, unquoted
 from layoutopt.ir.types import Attribute, Data, DType, Opaque, OpaqueType, ReferenceAttribute, TensorType, Value
 
-_RENAMED = {"FLOAT": DType.FLOAT32, "DOUBLE": DType.FLOAT64}
-_DTYPES = {dtype.name: dtype for dtype in DType} | _RENAMED
-TO_IR = {dtype: ir.DataType[name] for name, dtype in _DTYPES.items() if name in ir.DataType.__members__}
-FROM_IR = {ir_dtype: dtype for dtype, ir_dtype in TO_IR.items()}
+FROM_IR = {number: dtype for number in ir.DataType for dtype in DType if number == dtype.number}
+TO_IR = {dtype: number for number, dtype in FROM_IR.items()}
 
 _GENERATED = re.compile(r"unk__\d+")  # a name that onnx's shape inference generates
 

@@ -1,6 +1,6 @@
 """Layout rules and op interfaces, one file per op family. An op type without a rule runs in canonical format."""
 
-from layoutopt.ops import (  # noqa: F401  -- importing a family registers its rules
+from layoutopt.ops import (
     along_axis,
     axiswise,
     convolution,
@@ -11,7 +11,6 @@ from layoutopt.ops import (  # noqa: F401  -- importing a family registers its r
     sequences,
 )
 from layoutopt.ops.base import (
-    Builder,
     LayoutRule,
     discontinuous_inputs,
     facts,
@@ -32,7 +31,6 @@ from layoutopt.ops.qdq import (
     find_qdq_groups,
     is_dequantizer,
     is_in_qdq_group,
-    is_lossless_round_trip,
     is_quantizer,
 )
 from layoutopt.ops.signatures import (
@@ -51,45 +49,3 @@ from layoutopt.ops.signatures import (
     untransposable_reason,
 )
 from layoutopt.ops.view import View
-
-__all__ = [
-    "OPS_WITHOUT_RULE",
-    "Affine",
-    "Builder",
-    "Inapplicable",
-    "LayoutRule",
-    "LinearMap",
-    "OperandFormats",
-    "QdqGroups",
-    "Side",
-    "View",
-    "X",
-    "Y",
-    "add_sum",
-    "canonical_signature",
-    "canonical_storage",
-    "discontinuous_inputs",
-    "estimated_extent",
-    "estimated_volume",
-    "facts",
-    "find_qdq_groups",
-    "flags",
-    "has_padding",
-    "has_untransposable_type",
-    "is_canonical",
-    "is_copy",
-    "is_dequantizer",
-    "is_in_qdq_group",
-    "is_lossless_round_trip",
-    "is_quantizer",
-    "is_type_conversion",
-    "physical_type",
-    "register",
-    "rounded",
-    "rule_of",
-    "rules",
-    "signature_of",
-    "untransposable_reason",
-    "with_padding_states",
-    "zero_padding_signature",
-]

@@ -13,7 +13,8 @@ from typing_extensions import override
 from layoutopt.formats import Dim, Format
 from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, positions
-from layoutopt.ops.base import Builder, PhysicalOperands, add_rule, register, state_of
+from layoutopt.ops.base import PhysicalOperands, add_rule, register, state_of
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.signatures import (
     ANY,
@@ -42,7 +43,7 @@ def given_integers(op: Op, name: str, index: int) -> tuple[int, ...] | None:
 
 
 def with_integers(
-    op: Op, build: Builder, name: str, index: int, numbers: Array, *, is_attribute: bool
+    op: Op, build: OpBuilder, name: str, index: int, numbers: Array, *, is_attribute: bool
 ) -> tuple[dict[str, Attribute], list[Value | None]]:
     """The physical operands of an op with other integers in an attribute or in an input."""
     inputs = [None if each == index else build.input(each) for each in range(len(op.inputs))]
@@ -86,7 +87,7 @@ class Reduction(AxiswiseRule):
         return self.reduced_axes(op) or ()
 
     @override
-    def lower(self, op: Op, build: Builder) -> None:
+    def lower(self, op: Op, build: OpBuilder) -> None:
         target = present_type(build.output_type(0))
         dims = positions(build.format(X), self.reduced_axes(op) or ())
         is_attribute = op.version < (13 if op.op_type == "ReduceSum" else 18)
@@ -140,13 +141,13 @@ class OneAxis(AxiswiseRule):
     def whole_axes(self, op: Op) -> Collection[int]:
         return (self.axis(op),)
 
-    def physical_axis(self, op: Op, build: Builder) -> int:
+    def physical_axis(self, op: Op, build: OpBuilder) -> int:
         """The position of the axis in the physical array."""
         (axis,) = positions(build.format(self.ranked), (self.axis(op),))
         return axis
 
     @override
-    def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
         return {"axis": self.physical_axis(op, build)}
 
 
@@ -252,7 +253,7 @@ class ConcatOrSplit(OneAxis):
         is_along = axis == self.axis(op)
         return misalignment(extents_along(self.pieces(op), axis), block_of(order, axis)) if is_along else ""
 
-    def physical_axis(self, op: Op, build: Builder) -> int:
+    def physical_axis(self, op: Op, build: OpBuilder) -> int:
         """The position of the outermost part of the axis."""
         return outermost_position(build.format(X), self.axis(op))
 
@@ -271,7 +272,7 @@ class Concat(ConcatOrSplit):
 
     @override
     def concatenated_axis(self, op: Op) -> int | None:
-        return self.axis(op) if op.inputs[0] is not None and op.inputs[0].rank else None
+        return self.axis(op) if op.x.rank else None
 
 
 @register
@@ -288,7 +289,7 @@ class Split(ConcatOrSplit):
     def pieces(self, op: Op) -> tuple[Value | None, ...]:
         return op.outputs
 
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+    def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
         """The outermost part of the axis, and the lengths in blocks."""
         block = build.format(X).block(self.axis(op))
         lengths = [
@@ -358,7 +359,7 @@ class Slice(AxiswiseRule):
         return "" if whole and stop - start > 1 else f"an axis is sliced across blocks of {block}"
 
     @override
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+    def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
         format, sliced_axes = build.format(X), self.sliced_axes(op) or ()
         positions = np.asarray([outermost_position(format, axis) for axis in sliced_axes], dtype=np.int64)
         # Blocked axes are sliced in blocks; ranges of other axes may be computed.
@@ -440,7 +441,7 @@ class Pad(AxiswiseRule):
         return op.input(3) is not None and not self.canonical_reason(op)
 
     @override
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+    def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
         pads = self.pads(op)
         assert pads is not None
         ends = [(0, 0) if part.block else pads.get(part.axis, (0, 0)) for part in build.format(X).parts]
@@ -476,7 +477,7 @@ class Tile(AxiswiseRule):
         return [axis for axis, count in enumerate(given_integers(op, "repeats", 1) or ()) if count != 1]
 
     @override
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+    def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
         repeats = given_integers(op, "repeats", 1) or ()
         counts = [1 if part.block else repeats[part.axis] for part in build.format(X).parts]
         return {}, [build.input(0), build.constant(np.asarray(counts, dtype=np.int64), "repeats")]

@@ -18,7 +18,6 @@ from typing_extensions import override
 from layoutopt.formats import Dim, Format, Part, Shape, quotient
 from layoutopt.ir.types import Array, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.base import (
-    Builder,
     LayoutRule,
     PhysicalOperands,
     add_rule,
@@ -27,6 +26,7 @@ from layoutopt.ops.base import (
     register,
     state_of,
 )
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Affine, along_one_axis, float_constant
 from layoutopt.ops.signatures import (
     ANY,
@@ -188,7 +188,7 @@ class AxiswiseRule(LayoutRule):
         return (-len(shape), -estimated_volume(shape), slot)
 
 
-def aligned_input(build: Builder, op: Op, index: int, axes: Axes) -> Value | None:
+def aligned_input(build: OpBuilder, op: Op, index: int, axes: Axes) -> Value | None:
     """Physical input `index`, reshaped with extents of 1 so that it broadcasts against the physical first output."""
     value, slot = build.input(index), Slot("in", index)
     if value is None or value.shape is None or slot not in axes:
@@ -238,7 +238,7 @@ class Elementwise(AxiswiseRule):
     operands: ClassVar[tuple[Slot, ...]] = ()
     is_always_agnostic = True
 
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+    def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
         """The physical arrays, reshaped where they broadcast."""
         axes = self.axes(op)
         return {}, [aligned_input(build, op, index, axes) for index in range(len(op.inputs))]
@@ -268,7 +268,7 @@ class Expand(Elementwise):
         return broadcast_padding(op, signature, 0, inputs[0])
 
     @override
-    def lower(self, op: Op, build: Builder) -> None:
+    def lower(self, op: Op, build: OpBuilder) -> None:
         target = build.output_type(0)
         extents = [dim if isinstance(dim, int) else 1 for dim in shape_of(target)]  # 1 keeps a symbolic extent
         shape = build.constant(np.asarray(extents, dtype=np.int64), "shape")

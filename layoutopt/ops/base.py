@@ -16,17 +16,20 @@ attributes and methods, too: whether the op is an affine map, which letters its 
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import product
+from itertools import product, zip_longest
+from operator import le
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
-from layoutopt.formats import Format, Shape
-from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
+from layoutopt.formats import Format
+from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, Value
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Affine, LinearMap, Pads, Side, letters_by_rank
 from layoutopt.ops.signatures import (
     ANY,
+    FINITE,
     ZERO,
     Inapplicable,
     OperandFormats,
@@ -36,6 +39,7 @@ from layoutopt.ops.signatures import (
     Y,
     chosen_signature,
     is_canonical,
+    present,
     rank_of,
     untransposable_reason,
     volume_of,
@@ -49,49 +53,6 @@ PhysicalOperands: TypeAlias = tuple[Mapping[str, Attribute | None], list[Value |
 """The attributes that differ from those of an op, None for those that are left out, and its inputs on physical arrays."""
 
 OLDEST_OPSET = 7
-
-
-class Builder(Protocol):
-    """The emitter that `lower` writes ops with. Its values belong to the lowered graph: their shapes are physical."""
-
-    def format(self, slot: Slot) -> Format:
-        """The format of an operand that the rule lowers for, an entry of `physical_formats`."""
-
-    def output_type(self, index: int) -> TensorType | None:
-        """The type of a physical output; None if the output is absent."""
-
-    def input(self, index: int) -> Value | None:
-        """A physical input; None if it is absent."""
-
-    def canonical(self, index: int) -> Value | None:
-        """An input as an array of its logical shape, in the canonical format; None if it is absent."""
-
-    def constant(self, array: Array, stem: str) -> Value:
-        """A new constant; `stem` is part of its name."""
-
-    def op(
-        self,
-        op_type: str,
-        inputs: Sequence[Value | None],
-        types: Sequence[TensorType | None],
-        attributes: Mapping[str, Attribute] | None = None,
-    ) -> list[Value]:
-        """The present outputs of a new op in the op's own domain if the type is the op's, else in the standard domain."""
-
-    def reshape(self, value: Value, shape: Shape) -> Value:
-        """The same elements in another shape."""
-
-    def transpose(self, value: Value, perm: Sequence[int]) -> Value:
-        """The value with its axes permuted."""
-
-    def convert(self, value: Value, src: Format, dst: Format, shape: Shape) -> Value:
-        """A tensor of logical shape `shape` converted from format `src` to format `dst`."""
-
-    def set_output(self, index: int, value: Value) -> None:
-        """Record the physical output."""
-
-    def set_canonical_output(self, index: int, value: Value) -> None:
-        """Record an output that is an array of the logical shape in the canonical format; its padding becomes zero."""
 
 
 class LayoutRule:
@@ -221,7 +182,7 @@ class LayoutRule:
         storages = ((slot, signature[slot]) for slot in op.slots())
         return {slot: storage.format for slot, storage in storages if storage is not None}
 
-    def lower(self, op: Op, build: Builder) -> None:
+    def lower(self, op: Op, build: OpBuilder) -> None:
         """Write the op on physical arrays, for `op.signature`.
 
         By default a layout-agnostic op is written with its `physical_operands`, and others are emulated: the op runs on
@@ -237,15 +198,15 @@ class LayoutRule:
         for index, result in zip(present, results, strict=True):
             build.set_canonical_output(index, result)
 
-    def canonical_inputs(self, op: Op, build: Builder) -> list[Value | None]:
+    def canonical_inputs(self, op: Op, build: OpBuilder) -> list[Value | None]:
         """The inputs of an op that is emulated."""
         return [build.canonical(index) for index in range(len(op.inputs))]
 
-    def physical_operands(self, op: Op, build: Builder) -> PhysicalOperands:
+    def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
         """Attributes and inputs of a layout-agnostic op on physical arrays."""
         return self.physical_attributes(op, build), [build.input(index) for index in range(len(op.inputs))]
 
-    def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
         """The attributes of a layout-agnostic op that are others on physical arrays."""
         return {}
 
@@ -379,10 +340,10 @@ def flags(op: Op) -> LayoutRule:
 
 
 def facts(op: Op) -> LayoutRule:
-    """The rule for an op whose operands are tensors of known rank, or one that declares no facts."""
-    rule = rule_of(op)
-    is_typed = all(value is not None and value.rank is not None for value in map(op.operand, (X, Y)))
-    return rule if rule is not None and is_typed else _WITHOUT_RULE
+    """The rule for an op whose required operands are tensors of known rank, or one that declares no facts."""
+    rule = flags(op)
+    ranks = [None if value is None else value.rank for value in map(op.operand, (X, Y, *rule.required))]
+    return _WITHOUT_RULE if None in ranks else rule
 
 
 def rules() -> dict[str, LayoutRule]:
@@ -417,8 +378,8 @@ def has_padding(value: Value | None, storage: Storage | None) -> bool:
 def state_of(numbers: Array) -> Padding:
     """The padding state of elements with these values."""
     if not numbers.any():
-        return Padding.ZERO
-    return Padding.FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else Padding.ANY
+        return ZERO
+    return FINITE if bool((np.abs(numbers.astype(np.float64)) <= LARGEST_FINITE).all()) else ANY
 
 
 def with_padding_states(
@@ -441,64 +402,53 @@ def zero_padding_signature(op: Op, slot: Slot, format: Format) -> Signature | No
     found = rule.signature(op, {slot: format}) if rule is not None else None
     if rule is None or found is None or isinstance(found, Inapplicable) or untransposable_reason(op, found):
         return None
-    return next(iter(padding_cases(rule, op, found, [Padding.ZERO] * len(op.inputs))), None)
+    return next(iter(padding_cases(rule, op, found, [ZERO] * len(op.inputs))), None)
 
 
 def padding_cases(
     rule: LayoutRule, op: Op, signature: Signature, largest: Sequence[Padding] | None = None
 ) -> list[Signature]:
     """The signatures for all padding states of the inputs that the op accepts."""
-    inputs = [
-        (index, value)
-        for index, (value, storage) in enumerate(zip(op.inputs, signature.inputs, strict=True))
-        if value is not None and has_padding(value, storage)
-    ]
-    have_padding = [has_padding(value, storage) for value, storage in zip(op.outputs, signature.outputs, strict=True)]
-    if not inputs and not any(have_padding):
+    inputs, outputs = (
+        [has_padding(value, storage) for value, storage in zip(values, storages, strict=True)]
+        for values, storages in ((op.inputs, signature.inputs), (op.outputs, signature.outputs))
+    )
+    if not any(inputs + outputs):
         return [signature]
-    padded = [index for index, value in inputs if not value.is_constant]
+    padded = [index for index, has in enumerate(inputs) if has and not present(op.inputs[index]).is_constant]
     choices = [[state for state in Padding if largest is None or state <= largest[index]] for index in padded]
     # With more than two padded inputs all have one state: 3**n combinations are too many.
     cases = product(*choices) if len(padded) <= 2 else ((state,) * len(padded) for state in max(choices, key=len))
-    found = [_with_states(rule, op, signature, dict(zip(padded, case, strict=True)), have_padding) for case in cases]
-    return [each for each in found if each is not None]
+    found = []
+    for case in cases:
+        given = dict(zip(padded, case, strict=True))
+        states = tuple(given.get(index, ZERO) for index in range(len(inputs)))
+        results = rule.transfer_padding(op, signature, states)
+        if results is not None:
+            after = [state if has else ZERO for state, has in zip_longest(results, outputs, fillvalue=ANY)]
+            found.append(Signature(_with_states(signature.inputs, states), _with_states(signature.outputs, after)))
+    return found
 
 
-def _with_states(
-    rule: LayoutRule, op: Op, signature: Signature, given: Mapping[int, Padding], have_padding: Sequence[bool]
-) -> Signature | None:
-    """The signature for given states of some inputs; None if the op refuses them."""
-    states = [given.get(index, Padding.ZERO) for index in range(len(op.inputs))]
-    results = rule.transfer_padding(op, signature, tuple(states))
-    if results is None:
-        return None
-    results = (*results, *(Padding.ANY,) * (len(op.outputs) - len(results)))
-    results = tuple(state if has else Padding.ZERO for state, has in zip(results, have_padding, strict=True))
-    inputs, outputs = zip(signature.inputs, states, strict=True), zip(signature.outputs, results, strict=True)
-    return Signature(
-        tuple(storage and Storage(storage.format, state) for storage, state in inputs),
-        tuple(storage and Storage(storage.format, state) for storage, state in outputs),
-    )
+def _with_states(storages: Sequence[Storage | None], states: Sequence[Padding]) -> tuple[Storage | None, ...]:
+    return tuple(storage and Storage(storage.format, state) for storage, state in zip(storages, states, strict=True))
 
 
 def _undominated(signatures: list[Signature]) -> list[Signature]:
-    """The signatures that no other one dominates; of equal ones the last."""
-    kept: list[Signature] = []
+    """The signatures that no other one dominates: one that accepts and leaves no worse padding; of equal ones the last."""
+    kept: dict[tuple[int, ...], Signature] = {}
     for signature in reversed(signatures):
-        if not any(_dominates(other, signature) for other in kept):
-            kept = [other for other in kept if not _dominates(signature, other)]
-            kept.append(signature)
-    return kept[::-1]
+        own = _badness(signature)
+        if not any(all(map(le, other, own)) for other in kept):
+            kept = {other: each for other, each in kept.items() if not all(map(le, own, other))}
+            kept[own] = signature
+    return [*kept.values()][::-1]
 
 
-def _dominates(one: Signature, other: Signature) -> bool:
-    accepts = all(
-        a is None or b is None or a.padding >= b.padding for a, b in zip(one.inputs, other.inputs, strict=True)
-    )
-    leaves = all(
-        a is None or b is None or a.padding <= b.padding for a, b in zip(one.outputs, other.outputs, strict=True)
-    )
-    return accepts and leaves
+def _badness(signature: Signature) -> tuple[int, ...]:
+    """The padding states that outputs have, and those that inputs accept, negated: of two signatures the smaller is better."""
+    accepted = (-storage.padding for storage in signature.inputs if storage is not None)
+    return (*accepted, *(storage.padding for storage in signature.outputs if storage is not None))
 
 
 # --- Lowering to one op of the same type on the physical arrays ---
@@ -506,7 +456,7 @@ def _dominates(one: Signature, other: Signature) -> bool:
 
 def lower_directly(
     op: Op,
-    build: Builder,
+    build: OpBuilder,
     attributes: Mapping[str, Attribute | None] = MappingProxyType({}),
     inputs: Sequence[Value | None] | None = None,
 ) -> None:
@@ -526,21 +476,6 @@ def lower_directly(
     results = build.op(op.op_type, inputs, types, {name: each for name, each in changed.items() if each is not None})
     for index, result in zip(present, results, strict=True):
         build.set_output(index, result)
-
-
-def computed_list(build: Builder, entries: Sequence[int | tuple[Value, int]]) -> Value:
-    """A list of integers; each entry is a number, or a list and the index of an element of it."""
-    pieces: list[Value | None] = []
-    for entry in entries:
-        if isinstance(entry, int):
-            pieces.append(build.constant(np.asarray([entry], dtype=np.int64), "extent"))
-        else:
-            position = build.constant(np.asarray([entry[1]], dtype=np.int64), "index")
-            pieces += build.op("Gather", [entry[0], position], [TensorType(DType.INT64, (1,))])
-    if not pieces:
-        return build.constant(np.zeros(0, np.int64), "extents")
-    (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
-    return result
 
 
 # --- Ops whose result has the elements of their input, in the same or in another type ---

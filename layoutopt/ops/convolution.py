@@ -37,6 +37,7 @@ from layoutopt.ops.signatures import (
     X,
     Y,
     estimated_extent,
+    present,
     rank_of,
     shape_of,
     signature_of,
@@ -224,9 +225,9 @@ class Convolution(ConstantWeight):
         groups = op.integer("group", 1)
         if groups == 1:
             return "dense"
-        w = op.inputs[self.weight]  # of transposed ones no kernel distinguishes depthwise ones
-        is_depthwise = w is not None and w.shape is not None and w.shape[:2] == (groups, 1)
-        return "depthwise" if is_depthwise and self.points == Y else "grouped"
+        # of transposed ones no kernel distinguishes depthwise ones
+        is_depthwise = self.points == Y and shape_of(op.inputs[self.weight])[:2] == (groups, 1)
+        return "depthwise" if is_depthwise else "grouped"
 
     @override
     def flops(self, op: Op) -> float:
@@ -236,13 +237,13 @@ class Convolution(ConstantWeight):
 
     def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
         """Zeros on the spatial axes are added to the pads."""
-        x = op.inputs[0]
-        if x is None or x.rank is None or op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        if op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
             return None
         if self.points == X or any(axis < 2 for axis in pads):
             return None
-        own = op.integers("pads") or (0,) * (2 * (x.rank - 2))
-        ends = [pads.get(axis, (0, 0)) for axis in range(2, x.rank)]
+        rank = rank_of(op.x)
+        own = op.integers("pads") or (0,) * (2 * (rank - 2))
+        ends = [pads.get(axis, (0, 0)) for axis in range(2, rank)]
         added = [before for before, _ in ends] + [behind for _, behind in ends]
         return {"auto_pad": "NOTSET", "pads": tuple(a + b for a, b in zip(own, added, strict=True))}
 
@@ -258,12 +259,9 @@ class Convolution(ConstantWeight):
 
     def mapped_axis(self, op: Op) -> int | None:
         """The channels of a dense convolution with a constant kernel of one element, strides of 1 and no pads."""
-        x, w = op.inputs[0], op.inputs[1]
-        if not self.is_linear or x is None or x.shape is None or w is None or w.data is None or w.shape is None:
-            return None
         on_every = not any(op.integers("pads")) and all(step == 1 for step in op.integers("strides"))
-        single = op.integer("group", 1) == 1 and all(dim == 1 for dim in w.shape[2:])
-        return 1 if single and on_every else None
+        single = op.integer("group", 1) == 1 and all(dim == 1 for dim in shape_of(op.inputs[1])[2:])
+        return 1 if self.is_linear and present(op.inputs[1]).is_constant and single and on_every else None
 
 
 add_rule(Convolution())

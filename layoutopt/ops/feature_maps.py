@@ -57,11 +57,10 @@ class Pooling(SpatialRule):
 
     def flops(self, op: Op) -> float:
         """One per element of the window, up to the extent of the image: some exporters write larger windows."""
-        x, y = op.inputs[0], op.outputs[0]
-        image = x.shape[2:] if x is not None and x.shape is not None else ()
+        image = op.x.dims[2:]
         window = op.integers("kernel_shape") or tuple(map(estimated_extent, image))
         sides = zip(window, image, strict=False)
-        return prod(min(side, dim) if isinstance(dim, int) else side for side, dim in sides) * volume_of(y)
+        return prod(min(side, dim) if isinstance(dim, int) else side for side, dim in sides) * volume_of(op.y)
 
 
 _POWERS = PaddingTransfer(ZERO, ANY, ANY)
@@ -106,11 +105,11 @@ class Resize(AxiswiseRule):
 
     def integer_scales(self, op: Op) -> Mapping[int, int] | None:
         """The scale of every axis, if all scales are integers."""
-        x, y, scales = op.inputs[0], op.outputs[0], self.scales(op)
-        if x is None or y is None or x.shape is None or y.shape is None or self._keeps_aspect_ratio(op):
+        scales = self.scales(op)
+        if self._keeps_aspect_ratio(op):
             return None
         found: dict[int, int] = {}
-        for axis, (before, after) in enumerate(zip(x.shape, y.shape, strict=True)):
+        for axis, (before, after) in enumerate(zip(op.x.dims, op.y.dims, strict=True)):
             scale = scales.get(axis, 1.0) if scales is not None else _ratio(before, after)
             if scale < 1.0 or scale != int(scale):
                 return None
@@ -143,11 +142,11 @@ class Resize(AxiswiseRule):
         return [axis for axis, dim in enumerate(x) if dim != y[axis] or (scales or {}).get(axis, 1.0) != 1.0]
 
     def scales(self, op: Op) -> dict[int, float] | None:
-        """The scale of every axis that has one; None if scales or rank are unknown, or sizes are given."""
+        """The scale of every axis that has one; None if the scales are unknown, or sizes are given."""
         scales = op.attributes.get("scales")
         position = 1 if _is_legacy(op) else 2
         found = np.asarray(scales) if isinstance(scales, tuple) else op.constant(position)
-        if found is None or found.ndim != 1 or not found.size or op.inputs[0] is None or op.inputs[0].rank is None:
+        if found is None or found.ndim != 1 or not found.size:
             return None
         return dict(zip(_listed_axes(op), found.tolist(), strict=True))
 

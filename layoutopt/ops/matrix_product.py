@@ -17,7 +17,8 @@ from typing_extensions import override
 from layoutopt.formats import Format
 from layoutopt.ir.types import Array, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes
-from layoutopt.ops.base import Builder, LayoutRule, add_rule, padded_axes_of, state_of
+from layoutopt.ops.base import LayoutRule, add_rule, padded_axes_of, state_of
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.contraction import (
     A,
     B,
@@ -71,18 +72,16 @@ class ProductOfTwo(LayoutRule):
         return "an operand is no matrix" if min(map(rank_of, operands)) < 2 else ""
 
     @override
-    def canonical_inputs(self, op: Op, build: Builder) -> list[Value | None]:
+    def canonical_inputs(self, op: Op, build: OpBuilder) -> list[Value | None]:
         inputs, (first, second) = super().canonical_inputs(op, build), self.factors
         inputs[first], inputs[second] = _with_equal_ranks(build, present(inputs[first]), present(inputs[second]))
         return inputs
 
     @override
     def flops(self, op: Op) -> float:
-        a, y = op.inputs[self.factors[0]], op.outputs[0]
-        if a is None or not a.shape:
-            return 0.0
-        summed = a.shape[max(len(a.shape) - 2, 0) if op.integer("transA") else -1]
-        return 2.0 * volume_of(y) * estimated_extent(summed)
+        a = shape_of(op.inputs[self.factors[0]]) or (1,)
+        summed = a[max(len(a) - 2, 0) if op.integer("transA") else -1]
+        return 2.0 * volume_of(op.y) * estimated_extent(summed)
 
 
 class MatrixProduct(ConstantWeight, ProductOfTwo):
@@ -98,15 +97,15 @@ class MatrixProduct(ConstantWeight, ProductOfTwo):
 
     def mixed_axes(self, op: Op) -> MixedAxes | None:
         """The last axis of a, if b is one matrix."""
-        x, weight = op.inputs[0], op.inputs[1]
-        if x is None or x.rank is None or weight is None or weight.rank != 2 or op.integer("transA"):
+        last = rank_of(op.x) - 1
+        if rank_of(op.inputs[1]) != 2 or op.integer("transA"):
             return None
-        return (x.rank - 1, 1, 0) if op.integer("transB") else (x.rank - 1, 0, 1)
+        return (last, 1, 0) if op.integer("transB") else (last, 0, 1)
 
     def mapped_axis(self, op: Op) -> int | None:
         """The last axis of a, if b is one constant matrix."""
-        axes, weight = self.mixed_axes(op), op.inputs[1]
-        is_map = self.is_linear and weight is not None and weight.data is not None and rank_of(op.x) > 1
+        axes = self.mixed_axes(op)
+        is_map = self.is_linear and present(op.inputs[1]).is_constant and rank_of(op.x) > 1
         return axes[0] if is_map and axes is not None else None
 
     def axes(self, op: Op) -> Axes:
@@ -213,7 +212,7 @@ class BiasedMatrixProduct(MatrixProduct):
         return None if state is None else padding_after_activation(op, state)
 
 
-def _with_equal_ranks(build: Builder, a: Value, b: Value) -> tuple[Value, Value]:
+def _with_equal_ranks(build: OpBuilder, a: Value, b: Value) -> tuple[Value, Value]:
     """The operands reshaped to equal ranks if they are float16, because onnxruntime 1.31 crashes otherwise.
 
     The crash is on a Transpose in front of the operand of larger rank; `dialects.passes.equalize_matmul_ranks` handles a

@@ -14,7 +14,8 @@ from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import DOMAIN
 from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
-from layoutopt.ops.base import Builder, add_rule, padded_axes_of, register
+from layoutopt.ops.base import add_rule, padded_axes_of, register
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.feature_maps import SpatialRule
 from layoutopt.ops.interfaces import Affine, float_constant
 from layoutopt.ops.signatures import (
@@ -117,7 +118,7 @@ class LayerNormalization(AxiswiseRule):
     def is_one_op(self, op: Op, signature: Signature) -> bool:
         return are_last_innermost(signature, len(self.whole_axes(op)))
 
-    def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
         """The axis counted from the end."""
         return {"axis": -len(self.whole_axes(op))}
 
@@ -161,7 +162,7 @@ class ExportedGroupNormalization(GroupNormalization):
         is_known = isinstance(op.x.dims[1], int)
         return super().inapplicability(op) if is_known else "the number of channels is unknown"
 
-    def lower(self, op: Op, build: Builder) -> None:
+    def lower(self, op: Op, build: OpBuilder) -> None:
         """The ops that the exporter wrote, in the canonical format."""
         x, type = present(build.canonical(0)), op.y.type_with(op.y.dims)
         y = normalized(op, build, x, type)
@@ -173,7 +174,7 @@ class ExportedGroupNormalization(GroupNormalization):
         build.set_canonical_output(0, y)
 
 
-def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
+def normalized(op: Op, build: OpBuilder, x: Value, type: TensorType) -> Value:
     """The groups of one array (N, C, *image), each with mean 0 and variance 1. Blocks of the array may be parts of groups.
 
     Args:
@@ -196,7 +197,7 @@ def normalized(op: Op, build: Builder, x: Value, type: TensorType) -> Value:
     return result
 
 
-def per_channel(op: Op, build: Builder, index: int, shape: Shape) -> Value:
+def per_channel(op: Op, build: OpBuilder, index: int, shape: Shape) -> Value:
     """Input `index`, scale or bias, in another shape; a constant stays a constant."""
     numbers, value = op.constant(index), present(build.input(index))
     if numbers is None:

@@ -18,7 +18,8 @@ from typing_extensions import override
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
-from layoutopt.ops.base import Builder, LayoutRule, add_rule, register, rule_of
+from layoutopt.ops.base import LayoutRule, add_rule, register, rule_of
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.signatures import (
     ANY,
     FINITE,
@@ -92,7 +93,7 @@ class QdqOp(AxiswiseRule):
         return storage is None or axis is None or storage.format.block(axis) == 1
 
     @override
-    def physical_attributes(self, op: Op, build: Builder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
         axis = self.axis(op)
         return {} if axis is None else {"axis": positions(build.format(X), (axis,))[0]}
 

@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from layoutopt.formats import Format, propagate_reshape, volume
 from layoutopt.ir.types import DType, Op, Padding, Signature, TensorType
-from layoutopt.ops.base import Builder, LayoutRule, computed_list, register
+from layoutopt.ops.base import LayoutRule, register
+from layoutopt.ops.builder import OpBuilder, computed_list
 from layoutopt.ops.signatures import (
     PADDING_KEPT,
     PADDING_REFUSED,
@@ -90,7 +91,7 @@ class View(LayoutRule):
         same = self.output_format(op, x.format)
         return same is None or not same.same_bytes(y.format, value.shape)
 
-    def lower(self, op: Op, build: Builder) -> None:
+    def lower(self, op: Op, build: OpBuilder) -> None:
         """A reshape, and a conversion where the format of the output is not the same bytes."""
         x, shape = present(build.input(0)), op.y.dims
         same = self.output_format(op, build.format(X))
@@ -200,7 +201,7 @@ class ShapeOp(LayoutRule):
         """The axes whose extents Shape returns, an option since opset 15."""
         return slice(op.integer("start", 0), op.integer("end", rank)) if op.op_type == "Shape" else slice(None)
 
-    def lower(self, op: Op, build: Builder) -> None:
+    def lower(self, op: Op, build: OpBuilder) -> None:
         """Known extents as constants, the others gathered from the shape of the array."""
         shape, array = op.x.dims, build.input(0)
         (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (rank_of(array),))])

@@ -7,5 +7,3 @@ text = page_html(result.report, original.graph, original.planned(result.graph, r
 
 from layoutopt.page.document import page_html
 from layoutopt.page.graphs import OriginalGraph
-
-__all__ = ["OriginalGraph", "page_html"]

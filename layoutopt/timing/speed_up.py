@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from time import perf_counter, process_time, thread_time
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from layoutopt.timing.interleaved import IsOver, in_rounds, pinned, timed, without_collections
 from layoutopt.timing.statistics import Ratio, is_quiet, null_ratio, ratio
@@ -44,13 +44,6 @@ Feed: TypeAlias = Mapping[str, Any]
 Clock: TypeAlias = Callable[[], float]
 
 
-class Runs(Protocol):
-    """A session."""
-
-    def run(self, names: Sequence[str] | None, feeds: Feed) -> Sequence[Any]:
-        """The outputs."""
-
-
 Run: TypeAlias = Callable[[], object]
 Create: TypeAlias = Callable[[], Sequence[Run]]
 """Creates a session of a model, and returns its run at every size."""
@@ -67,27 +60,16 @@ class SizedFeed:
 
 @dataclass(frozen=True, slots=True)
 class SpeedUp:
-    """A measured speed-up.
+    """A measured speed-up; seconds are medians of the blocks, those of runs of the fastest runs in them."""
 
-    Attributes:
-        before: seconds of a run of the original, the median of the fastest runs of the blocks.
-        after: the same for the rewritten model.
-        runs: the time of the original divided by that of the rewritten model.
-        null: the time of the original divided by its own in the neighbouring rounds.
-        creation_after: seconds of the creation of a session of the rewritten model, the median of the blocks.
-        creation: the median ratio of the times of session creation.
-        blocks: the number of blocks.
-        sizes: of symbolic dimensions, by name.
-    """
-
-    before: float
-    after: float
+    before: float  # seconds of a run of the original
+    after: float  # and of the rewritten model
     runs: Ratio
-    null: Ratio
-    creation_after: float
-    creation: float
+    null: Ratio  # the time of the original divided by its own in the neighbouring rounds
+    creation_after: float  # seconds of the creation of a session of the rewritten model
+    creation: float  # the median ratio of the times of session creation
     blocks: int
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of symbolic dimensions, by name
 
     @property
     def disturbance(self) -> str:
@@ -100,23 +82,13 @@ class SpeedUp:
             return f"the speed-up may be {runs.low:.2f} to {runs.high:.2f}, and {disagree}"
         return ""
 
-    @property
-    def is_slower(self) -> bool:
-        """Whether a loss is shown: the whole interval of the speed-up is below 1."""
-        return self.runs.verdict == "slower"
-
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The times of one block, in seconds.
+    """The times of one block, in seconds."""
 
-    Attributes:
-        created: of session creation, one list per model.
-        runs: of runs, one list of lists per model: one per size.
-    """
-
-    created: list[list[float]]
-    runs: list[list[list[float]]]
+    created: list[list[float]]  # of session creation, per model
+    runs: list[list[list[float]]]  # per model and size
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +113,7 @@ class _Measurement:
     warm_up: int
 
     def block(self, seconds: float, starts_last: bool) -> Block:
-        """The times of one block.
-
-        Args:
-            seconds: time for the timed runs at the first size.
-            starts_last: whether the last model runs first.
-        """
+        """The times of one block, with some seconds for the timed runs at the first size; the last model may run first."""
         order = list(range(len(self.models)))[:: -1 if starts_last else 1]
         turns = [order] if self.is_paired else [[number] for number in (*order, *reversed(order))]
         block = Block([[] for _ in order], [[[] for _ in range(self.num_sizes)] for _ in order])
@@ -213,25 +180,16 @@ def measure_in_turns(
 
 
 def measure_speed_up(
-    original: Callable[[], Runs],
-    rewritten: Callable[[], Runs],
+    original: Callable[[], Any],
+    rewritten: Callable[[], Any],
     feeds: Sequence[SizedFeed],
     threads: int = 1,
     seconds: float = SECONDS,
     **limits: Any,
 ) -> list[SpeedUp]:
-    """The speed-up at every size.
+    """The speed-up at every size, of models whose sessions the functions create; the limits are those of `measure_in_turns`."""
 
-    Args:
-        original: creates a session of the original.
-        rewritten: creates a session of the rewritten model.
-        feeds: the inputs at every size.
-        threads: threads of the sessions.
-        seconds: time for the timed runs at the first sizes.
-        limits: further arguments of `measure_in_turns`.
-    """
-
-    def create(model: Callable[[], Runs]) -> Sequence[Run]:
+    def create(model: Callable[[], Any]) -> Sequence[Run]:
         session = model()
         return [partial(session.run, None, each.feed) for each in feeds]
 

@@ -7,16 +7,3 @@ from layoutopt.verification.cuts import CutCandidates, ObservedValue
 from layoutopt.verification.gate import verify_models, verify_rewrite
 from layoutopt.verification.runnable import MAX_PREPACKED_BYTES, Runnable, RunnableCopies, as_runnable
 from layoutopt.verification.verdict import Comparison, Verification
-
-__all__ = [
-    "MAX_PREPACKED_BYTES",
-    "Comparison",
-    "CutCandidates",
-    "ObservedValue",
-    "Runnable",
-    "RunnableCopies",
-    "Verification",
-    "as_runnable",
-    "verify_models",
-    "verify_rewrite",
-]

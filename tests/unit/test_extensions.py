@@ -182,7 +182,7 @@ def test_a_rule_that_is_wrong() -> None:
         family = "rearrangement"
         ops = ("test::Reverse",)
 
-        def lower(self, op: Op, build: base.Builder) -> None:
+        def lower(self, op: Op, build: base.OpBuilder) -> None:
             x = build.input(0)
             (result,) = build.op(op.op_type, [x], [build.output_type(0)])
             build.set_output(0, result)

@@ -377,7 +377,7 @@ def node_of(op_type: str, operands: Sequence[Operand], attributes: Mapping[str, 
         ("could not be broadcast", elements_of, node_of("Add", [constant(1, 2), constant(1, 2, 3)])),
         ("index out of range", elements_of, node_of("Slice", [constant(1, 2), constant(0), constant(1), constant(1)])),
         ("of another total size", elements_of, node_of("Split", [constant(1, 2), constant(1, 2)])),
-        ("argument 3 is longer", shapes_of, node_of("Conv", [image("n", 3), image(8, 3, 3, 3)])),
+        ("a filter of another rank", shapes_of, node_of("Conv", [image("n", 3), image(8, 3, 3, 3)])),
         ("stride", shapes_of, node_of("MaxPool", [image("n", 3, "h", 9)], {"kernel_shape": (2, 2), "strides": (0, 1)})),
         (
             "shorter",

@@ -17,7 +17,6 @@ Ops without a native kernel are written as in the dialect `ops`, with reshapes a
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from layoutopt.dialects.builder import OpBuilder
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.onnxruntime.blocked_passes import (
     CheckBlockSize,
@@ -29,7 +28,6 @@ from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSk
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
 from layoutopt.dialects.onnxruntime.writers import (
-    BLOCKS,
     DOMAIN,
     KINDS,
     WRITERS,
@@ -42,6 +40,7 @@ from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import rule_of
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.region_ops import regions_with_rule
 
 _PASSES = (
@@ -117,6 +116,3 @@ class OnnxRuntime(Dialect):
         """The lowered graph, in which only arrays of the block that its filters are packed for count as blocked."""
         block = self.block(graph)
         return Dialect.lower(OnnxRuntime(BlockedArrays((block,) if block else ())), graph)
-
-
-__all__ = ["BLOCKS", "DOMAIN", "OnnxRuntime"]

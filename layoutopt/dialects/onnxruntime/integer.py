@@ -10,13 +10,13 @@ from math import prod
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
-from layoutopt.dialects.builder import replace_op, rewriting
 from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
 from layoutopt.ops import estimated_extent, rule_of
+from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
 from layoutopt.ops.view import Reshape
 from layoutopt.passes import RemoveDead, ShareConstants

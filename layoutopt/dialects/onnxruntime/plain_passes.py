@@ -2,11 +2,11 @@
 
 from math import prod
 
-from layoutopt.dialects.builder import Packed
 from layoutopt.formats import Format
 from layoutopt.ir.constants import expanded_constant, share
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Data, DType, Op, Value
+from layoutopt.ops.builder import Packed
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.builder import replace_op, rewriting
 from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import elements_at, stored
@@ -24,6 +23,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Array, Attribute, Data, Op, Value
 from layoutopt.ops import estimated_extent
+from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext, TimeGraphs
 

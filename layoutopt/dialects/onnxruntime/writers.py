@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.dialects.builder import OpBuilder
 from layoutopt.formats import Format, Shape, product
 from layoutopt.ir.types import Array, Attribute, DType, Op, Slot, TensorType, Value
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.along_axis import Slice
+from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.feature_maps import Resize
 from layoutopt.ops.normalization import KIND, ExportedGroupNormalization, normalized, per_channel
 

@@ -13,26 +13,9 @@ from layoutopt.ops.shape_functions.node import (
     Elements,
     Node,
     Operand,
-    Result,
     TypeFunction,
     as_elements,
     results_of,
     type_function,
 )
 from layoutopt.ops.shape_functions.shapes import shapes_of
-
-__all__ = [
-    "MAX_ELEMENTS",
-    "Dims",
-    "Elements",
-    "Node",
-    "Operand",
-    "Result",
-    "TypeFunction",
-    "array_of",
-    "as_elements",
-    "elements_of",
-    "results_of",
-    "shapes_of",
-    "type_function",
-]

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from layoutopt.formats import Extent
-from layoutopt.ir.types import Array
+from layoutopt.ir.types import Array, DType
 from layoutopt.ops.shape_functions.node import (
     Elements,
     MaybeExtent,
@@ -28,8 +28,6 @@ from layoutopt.ops.shape_functions.node import (
 
 ElementFunction: TypeAlias = Callable[[Node], Elements | list[Elements] | None]
 """Returns the elements of the only output of a node, or a list with those of each; None if they are unknown."""
-
-_BOOL = 9  # TensorProto.BOOL
 
 MAX_ELEMENTS = 64  # of a tensor in data propagation: shapes, pads and window counts are far smaller
 
@@ -101,7 +99,7 @@ def _range(node: Node) -> Elements | None:
 @_function_of("Identity", "Cast", "Floor", "Ceil", "Round")
 def _same(node: Node) -> Elements | None:
     """The elements, which are integers; None for a Cast to bool, which changes numbers other than 0 and 1."""
-    to_bool = node.op_type == "Cast" and node.attributes.get("to") == _BOOL
+    to_bool = node.op_type == "Cast" and node.attributes.get("to") == DType.BOOL.number
     return None if to_bool else node.elements()
 
 

@@ -7,8 +7,8 @@
 A shape function returns an extent only if it holds for all sizes that the node can run with.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import zip_longest
 from typing import TypeAlias
 
 import numpy as np
@@ -25,8 +25,8 @@ from layoutopt.ops.shape_functions.node import (
     require,
 )
 
-ShapeFunction: TypeAlias = Callable[[Node], Sequence[Dims | None] | None]
-"""Returns the shapes of the outputs; None if they are unknown."""
+ShapeFunction: TypeAlias = Callable[[Node, Extents], Dims | list[Dims] | None]
+"""Returns the shape of all outputs, or a list with the shape of each, for that of the first operand; None if it is unknown."""
 
 FUNCTIONS: dict[str, ShapeFunction] = {}
 
@@ -39,9 +39,10 @@ def shapes_of(node: Node) -> list[Dims | None]:
     Raises:
         ValueError: the operands or attributes contradict each other.
     """
-    function = FUNCTIONS.get(node.op_type)
-    found = function(node) if function is not None else None
-    return list(found or ()) + [None] * (len(node.outputs) - len(found or ()))
+    function, x = FUNCTIONS.get(node.op_type), node.shape(0)
+    is_known = x is not None or node.op_type == "Reshape"  # whose target alone may determine the shape
+    found = function(node, x or ()) if function is not None and is_known else None
+    return [*found] if isinstance(found, list) else [found] * len(node.outputs)
 
 
 def _function_of(*op_types: str) -> Callable[[ShapeFunction], ShapeFunction]:
@@ -55,88 +56,56 @@ def _function_of(*op_types: str) -> Callable[[ShapeFunction], ShapeFunction]:
 # --- windows -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
-    """A window along one axis: its stride, the elements that it spans, and the padding on both sides; None for `SAME`."""
-
-    stride: int
-    span: int
-    padding: int | None
-
-
-def _axes(node: Node, image: Extents, w: Extents | None) -> list[_Window] | None:
-    """The windows along the axes of an image, from attributes and the extents of filters."""
-    attributes, ones = node.attributes, [1] * len(image)
-    kernel = attributes.get("kernel_shape") or as_integers(w[2:] if w else None)
-    if kernel is None:
-        return None
-    strides, dilations = attributes.get("strides", ones), attributes.get("dilations", ones)
-    pads, auto = attributes.get("pads", [0] * 2 * len(image)), attributes.get("auto_pad", "NOTSET")
-    require(all(stride > 0 for stride in strides), "a stride that is not positive")
-    half = len(pads) // 2
-    rows = zip(image, strides, kernel, dilations, pads[:half], pads[half:], strict=True)
-    return [
-        _Window(
-            stride,
-            (side - 1) * dilation + 1,
-            None if auto.startswith("SAME") else before + after if auto == "NOTSET" else 0,
-        )
-        for _, stride, side, dilation, before, after in rows
-    ]
-
-
 @_function_of("Conv", "ConvInteger", "QLinearConv", "DeformConv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")
-def _windows(node: Node) -> Sequence[Dims | None] | None:
-    x, attributes = node.shape(0), node.attributes
+def _windows(node: Node, x: Extents) -> Dims | None:
+    """The number of windows along each axis of the image; for ConvTranspose the extents that have as many windows."""
+    attributes, image = node.attributes, x[2:]
     is_pool, is_transposed = "Pool" in node.op_type, node.op_type == "ConvTranspose"
     w = None if is_pool else node.shape(3 if node.op_type == "QLinearConv" else 1)
-    if x is None or (w is None and not is_pool) or attributes.get("ceil_mode") or attributes.get("output_shape"):
-        return None
-    axes = _axes(node, x[2:], w)
-    if axes is None:
+    kernel = attributes.get("kernel_shape") or as_integers(w and w[2:])
+    if kernel is None or (w is None and not is_pool) or attributes.get("ceil_mode") or attributes.get("output_shape"):
         return None
     require(len(x) > 1 and (w is None or len(w) == len(x)), "a filter of another rank than the image")
-    more = attributes.get("output_padding", [0] * len(axes))
-    length = _transposed_length if is_transposed else _length_of_windows
-    sizes = (length(size, axis, extra) for size, axis, extra in zip(x[2:], axes, more, strict=True))
+    auto, zeros = attributes.get("auto_pad", "NOTSET"), [0] * len(image)
+    strides, dilations = (attributes.get(name, [1] * len(image)) for name in ("strides", "dilations"))
+    more, pads = attributes.get("output_padding", zeros), attributes.get("pads", zeros * 2)
+    require(all(stride > 0 for stride in strides), "a stride that is not positive")
+    half, sizes = len(pads) // 2, []
+    rows = zip(image, strides, kernel, dilations, more, pads[:half], pads[half:], strict=True)
+    for size, stride, side, dilation, extra, before, after in rows:
+        inside = (side - 1) * dilation + 1 - (before + after if auto == "NOTSET" else 0)
+        if auto.startswith("SAME"):
+            sizes.append(size * stride if is_transposed else (size + (stride - 1)) // stride)
+        elif is_transposed:
+            sizes.append((size - 1) * stride + (extra + inside))
+        else:
+            sizes.append((size - inside) // stride + 1)
     channels = x[1] if w is None else w[1] * attributes.get("group", 1) if is_transposed else w[0]
-    return [(x[0], channels, *sizes)] * len(node.outputs)
-
-
-def _length_of_windows(size: Extent, axis: _Window, _: int) -> Extent:
-    """The number of windows along an axis."""
-    if axis.padding is None:
-        return (size + (axis.stride - 1)) // axis.stride
-    return (size + (axis.padding - axis.span)) // axis.stride + 1
-
-
-def _transposed_length(size: Extent, axis: _Window, extra: int) -> Extent:
-    """The extent of the output of ConvTranspose along an axis."""
-    return size * axis.stride if axis.padding is None else (size - 1) * axis.stride + (extra + axis.span - axis.padding)
+    return (x[0], channels, *sizes)
 
 
 @_function_of("DepthToSpace", "SpaceToDepth")
-def _depth_and_space(node: Node) -> Sequence[Dims | None] | None:
-    x, block = node.shape(0), node.attributes.get("blocksize", 1)
-    if x is None or len(x) != 4:
+def _depth_and_space(node: Node, x: Extents) -> Dims | None:
+    block = node.attributes.get("blocksize", 1)
+    if len(x) != 4:
         return None
     require(block > 0, "a block without elements")
     n, c, h, w = x
     if node.op_type == "DepthToSpace":
-        return [(n, c // (block * block), h * block, w * block)]
-    return [(n, c * (block * block), h // block, w // block)]
+        return n, c // (block * block), h * block, w * block
+    return n, c * (block * block), h // block, w // block
 
 
 # --- reshapes ----------------------------------------------------------------------------------------------------------
 
 
 @_function_of("Reshape")
-def _reshaped(node: Node) -> Sequence[Dims | None] | None:
+def _reshaped(node: Node, _: Extents) -> Dims | None:
     """The target shape; at most one extent, -1 or an unknown one, is the quotient of the elements by the other extents."""
     x, target, length = node.shape(0), node.vector(1), node.shape(1)
     if target is None:
         rank = length[0].number if length is not None and len(length) == 1 else None
-        return None if rank is None else [(None,) * rank]  # onnx's inference finds the rank from opset 13 on
+        return None if rank is None else (None,) * rank  # onnx's inference finds the rank from opset 13 on
     copied = not node.attributes.get("allowzero")
     dims: list[MaybeExtent] = []
     for axis, dim in enumerate(target):
@@ -144,7 +113,7 @@ def _reshaped(node: Node) -> Sequence[Dims | None] | None:
             dims.append(x[axis] if x is not None and axis < len(x) else None)
         else:
             dims.append(dim if dim is not None and node.is_at_most(Extent.of(0), dim) else None)
-    return [tuple(dims) if x is None else _completed(x, dims)]
+    return tuple(dims) if x is None else _completed(x, dims)
 
 
 def _completed(x: Extents, dims: list[MaybeExtent]) -> Dims:
@@ -156,26 +125,19 @@ def _completed(x: Extents, dims: list[MaybeExtent]) -> Dims:
 
 
 @_function_of("Flatten")
-def _flattened(node: Node) -> Sequence[Dims | None] | None:
-    x = node.shape(0)
-    if x is None:
-        return None
+def _flattened(node: Node, x: Extents) -> Dims:
     axis = node.attributes.get("axis", 1)
-    return [(product_of(x[:axis]), product_of(x[axis:]))]
+    return product_of(x[:axis]), product_of(x[axis:])
 
 
 # --- selection and repetition ------------------------------------------------------------------------------------------
 
 
 @_function_of("Expand")
-def _expanded(node: Node) -> Sequence[Dims | None] | None:
-    x, target = node.shape(0), node.vector(1)
-    if x is None or target is None:
-        return None
-    rank = max(len(x), len(target))
-    one = Extent.of(1)
-    pairs = zip([one] * (rank - len(x)) + list(x), [one] * (rank - len(target)) + target, strict=True)
-    return [tuple(_broadcast(a, b) for a, b in pairs)]
+def _expanded(node: Node, x: Extents) -> Dims | None:
+    target = node.vector(1)
+    pairs = zip_longest(reversed(x), reversed(target or ()), fillvalue=Extent.of(1))
+    return None if target is None else tuple(_broadcast(a, b) for a, b in pairs)[::-1]
 
 
 def _broadcast(a: MaybeExtent, b: MaybeExtent) -> MaybeExtent:
@@ -190,31 +152,31 @@ def _broadcast(a: MaybeExtent, b: MaybeExtent) -> MaybeExtent:
 
 
 @_function_of("Tile")
-def _tiled(node: Node) -> Sequence[Dims | None] | None:
-    x, repeats = node.shape(0), node.vector(1)
-    if x is None or repeats is None or len(x) != len(repeats):
+def _tiled(node: Node, x: Extents) -> Dims | None:
+    repeats = node.vector(1)
+    if repeats is None or len(x) != len(repeats):
         return None
-    return [tuple(None if count is None else dim * count for dim, count in zip(x, repeats, strict=True))]
+    return tuple(None if count is None else dim * count for dim, count in zip(x, repeats, strict=True))
 
 
 @_function_of("Pad")
-def _padded(node: Node) -> Sequence[Dims | None] | None:
-    x, pads = node.shape(0), node.vector(1, "pads")
-    axes = node.integers(3) if node.has_input(3) else list(range(len(x or ())))
-    if x is None or pads is None or axes is None or len(pads) != 2 * len(axes):
+def _padded(node: Node, x: Extents) -> Dims | None:
+    pads = node.vector(1, "pads")
+    axes = node.integers(3) if node.has_input(3) else list(range(len(x)))
+    if pads is None or axes is None or len(pads) != 2 * len(axes):
         return None
     dims: list[MaybeExtent] = list(x)
     for given, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
         axis = normalize_axis_index(given, len(x))
         dims[axis] = None if before is None or after is None else x[axis] + before + after
-    return [tuple(dims)]
+    return tuple(dims)
 
 
 @_function_of("Slice")
-def _sliced(node: Node) -> Sequence[Dims | None] | None:
-    x, starts, ends = node.shape(0), node.vector(1, "starts"), node.vector(2, "ends")
+def _sliced(node: Node, x: Extents) -> Dims | None:
+    starts, ends = node.vector(1, "starts"), node.vector(2, "ends")
     given, counted = starts if starts is not None else ends, as_integers(node.shape(1))
-    if x is None or (given is None and not counted):
+    if given is None and not counted:
         return None
     count = len(given) if given is not None else counted[0] if counted else 0
     axes = node.integers(3, "axes") if node.has_input(3) or "axes" in node.attributes else list(range(count))
@@ -230,7 +192,7 @@ def _sliced(node: Node) -> Sequence[Dims | None] | None:
         dims[axis] = None
         if starts is not None and ends is not None and steps is not None:
             dims[axis] = _length(node, x[axis], starts[position], ends[position], steps[position])
-    return [tuple(dims)]
+    return tuple(dims)
 
 
 def _length(node: Node, dim: Extent, start: MaybeExtent, end: MaybeExtent, step: int) -> MaybeExtent:
@@ -265,13 +227,13 @@ def _position(node: Node, dim: Extent, position: Extent) -> MaybeExtent:
 
 
 @_function_of("Concat")
-def _joined(node: Node) -> Sequence[Dims | None] | None:
+def _joined(node: Node, x: Extents) -> Dims | None:
     shapes = [shape for index in range(len(node.operands)) if (shape := node.shape(index)) is not None]
-    if len(shapes) < len(node.operands) or len({len(shape) for shape in shapes}) != 1 or not shapes[0]:
+    if len(shapes) < len(node.operands) or not x or any(len(shape) != len(x) for shape in shapes):
         return None
-    along = normalize_axis_index(node.attributes.get("axis", 1), len(shapes[0]))
+    along = normalize_axis_index(node.attributes.get("axis", 1), len(x))
     positions = enumerate(zip(*shapes, strict=True))
-    return [tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_text_order) for axis, dims in positions)]
+    return tuple(sum(dims, Extent.of(0)) if axis == along else min(dims, key=_text_order) for axis, dims in positions)
 
 
 def _text_order(dim: Extent) -> tuple[bool, int]:
@@ -280,10 +242,8 @@ def _text_order(dim: Extent) -> tuple[bool, int]:
 
 
 @_function_of("Split")
-def _split(node: Node) -> Sequence[Dims | None] | None:
-    x, count = node.shape(0), len(node.outputs)
-    if not x:
-        return None
+def _split(node: Node, x: Extents) -> list[Dims]:
+    count = len(node.outputs)
     axis = normalize_axis_index(node.attributes.get("axis", 0), len(x))
     sizes: list[MaybeExtent] = [None] * count
     dim = x[axis]
@@ -297,27 +257,24 @@ def _split(node: Node) -> Sequence[Dims | None] | None:
 
 
 @_function_of("Resize", "Upsample")
-def _resized(node: Node) -> Sequence[Dims | None] | None:
-    x, attributes = node.shape(0), node.attributes
-    if x is None:
-        return None
+def _resized(node: Node, x: Extents) -> Dims | None:
+    attributes, dims = node.attributes, list[MaybeExtent](x)
     axes = [normalize_axis_index(axis, len(x)) for axis in attributes.get("axes", range(len(x)))]
-    dims: list[MaybeExtent] = list(x)
+    sizes: list[MaybeExtent] | None
     if node.has_input(3):
-        sizes = node.vector(3)
-        known = sizes is not None and len(sizes) == len(axes)
-        if attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-            known = False
-        for position, axis in enumerate(axes):
-            dims[axis] = sizes[position] if known and sizes is not None else None
-        return [tuple(dims)]
-    scales = attributes.get("scales") or node.constant(1 if node.op_type == "Upsample" or node.version < 11 else 2)
-    if scales is None or np.size(scales) != len(axes):
-        return None
-    crops = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
-    for axis, scale in zip(axes, np.reshape(scales, -1).tolist(), strict=True):
-        dims[axis] = None if crops else _scaled(x[axis], scale)
-    return [tuple(dims)]
+        is_stretched = attributes.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+        sizes = node.vector(3) if is_stretched else None
+        sizes = sizes if sizes is not None and len(sizes) == len(axes) else [None] * len(axes)
+    else:
+        scales = attributes.get("scales") or node.constant(1 if node.op_type == "Upsample" or node.version < 11 else 2)
+        if scales is None or np.size(scales) != len(axes):
+            return None
+        crops = attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+        factors = np.reshape(scales, -1).tolist()
+        sizes = [None if crops else _scaled(x[axis], factor) for axis, factor in zip(axes, factors, strict=True)]
+    for axis, size in zip(axes, sizes, strict=True):
+        dims[axis] = size
+    return tuple(dims)
 
 
 def _scaled(dim: Extent, scale: float) -> MaybeExtent:
@@ -334,15 +291,15 @@ def _scaled(dim: Extent, scale: float) -> MaybeExtent:
 
 
 @_function_of("Range")
-def _range(node: Node) -> Sequence[Dims | None] | None:
+def _range(node: Node, _: Extents) -> Dims | None:
     first, last, step = (node.vector(index) for index in range(3))
     delta = node.integers(2)
     if not first or not last or not step or not delta or delta[0] <= 0 or first[0] is None or last[0] is None:
         return None
-    return [((last[0] - first[0] + (delta[0] - 1)) // delta[0],)] if node.is_at_most(first[0], last[0]) else None
+    return ((last[0] - first[0] + (delta[0] - 1)) // delta[0],) if node.is_at_most(first[0], last[0]) else None
 
 
 @_function_of("ConstantOfShape")
-def _filled(node: Node) -> Sequence[Dims | None] | None:
+def _filled(node: Node, _: Extents) -> Dims | None:
     target = node.vector(0)
-    return None if target is None else [tuple(target)]
+    return None if target is None else tuple(target)

@@ -26,9 +26,7 @@ from layoutopt.formats import (
 )
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
-from layoutopt.onnx_io.vocabulary import TO_IR
-from layoutopt.ops import estimated_extent, physical_type
-from layoutopt.ops.base import computed_list
+from layoutopt.ops.signatures import estimated_extent, physical_type
 
 # Element types that a data-movement op does not support, and the wider types to which they are promoted.
 #
@@ -86,11 +84,6 @@ class Packed:
         found: Array = physical[np.unravel_index(positions, physical.shape)]
         return found
 
-
-# Records the ops on physical arrays that layout rules lower an op to.
-#
-# A value of the lowered graph has the shape of its physical array. Symbolic extents are computed from arrays and operands
-# at run time where an op requires them as numbers.
 
 ArrayShape: TypeAlias = Callable[[Format, Shape], Shape]
 
@@ -224,7 +217,7 @@ class OpBuilder:
 
     def cast(self, value: Value, dtype: DType) -> Value:
         """The elements of a value in another element type."""
-        attributes: dict[str, Attribute] = {"to": TO_IR[dtype].value}
+        attributes: dict[str, Attribute] = {"to": dtype.number}
         if dtype.label.startswith(("float8e4", "float8e5")):
             attributes["saturate"] = 0  # or infinities would become the largest numbers
         (result,) = self.op("Cast", [value], [TensorType(dtype, value.shape)], attributes)
@@ -387,6 +380,21 @@ class OpBuilder:
         repeats = tuple(1 if isinstance(dim, int) else dim for dim in shape)
         (result,) = self.op("Tile", [zeros, self._extents_tensor(value, repeats)], [type])
         return result
+
+
+def computed_list(build: OpBuilder, entries: Sequence[int | tuple[Value, int]]) -> Value:
+    """A list of integers; each entry is a number, or a list and the index of an element of it."""
+    pieces: list[Value | None] = []
+    for entry in entries:
+        if isinstance(entry, int):
+            pieces.append(build.constant(np.asarray([entry], dtype=np.int64), "extent"))
+        else:
+            position = build.constant(np.asarray([entry[1]], dtype=np.int64), "index")
+            pieces += build.op("Gather", [entry[0], position], [TensorType(DType.INT64, (1,))])
+    if not pieces:
+        return build.constant(np.zeros(0, np.int64), "extents")
+    (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
+    return result
 
 
 def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
