@@ -323,15 +323,17 @@ def test_operands_that_no_runtime_accepts(cli: Cli, kind: str, tmp_path: Path) -
     assert (done.code, done.err.count("\n")) == (10, 1) and "refuses it: cannot be run" in done.err
 
 
-def test_a_shape_that_is_an_input_may_fit_no_op(cli: Cli, tmp_path: Path) -> None:
-    """Random numbers are no such shape, so a failing run says nothing about the model."""
+@pytest.mark.parametrize(
+    "model",
+    [
+        "(float[1,8,6,6] x, int64[2] i) => (y) { y = Reshape (x, i) }",
+        "(float[9] x, float i, float[2] v) => (y) { y = OneHot (x, i, v) }",
+    ],
+)
+def test_a_shape_or_count_that_is_an_input_may_fit_no_op(cli: Cli, tmp_path: Path, model: str) -> None:
+    """Random numbers are none, so a failing run says nothing about the model."""
     path = tmp_path / "m.onnx"
-    onnx.save(
-        parsed(
-            '<ir_version: 9, opset_import: ["" : 18]> g (float[1,8,6,6] x, int64[2] s) => (y) { y = Reshape (x, s) }'
-        ),
-        path,
-    )
+    onnx.save(parsed(f'<ir_version: 9, opset_import: ["" : 18]> g {model}'), path)
     assert layoutopt.optimize(path, "gpu-hopper", verify=False).report.reason
     assert cli("check", str(path)).code == 0
 
