@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from time import process_time
 
 import onnx_ir
@@ -17,7 +18,7 @@ from layoutopt.runtime.errors import RUN_ERRORS, RUN_OR_MEMORY_ERRORS, error_mes
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
-from layoutopt.timing.speed_up import SizedFeed, SpeedUp, measure_speed_up
+from layoutopt.timing.speed_up import LONG_RUN, SizedFeed, SpeedUp, measure_speed_up
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, RunnableCopies
 
 _MAX_RUN_SECONDS = 5.0
@@ -81,23 +82,21 @@ def _speed_ups(
     threads = job.options.threads
     session = original.timed_session(threads)
     sizes = measured_sizes(graph, job.context.sizes)
-    feeds = [feed_at(session, samples, each, threads) for each in sizes]
+    found_feeds = [feed_at(session, samples, each, threads) for each in sizes]
     del session
-    if feeds[0] is None:
+    if found_feeds[0] is None:
         raise LayoutoptError(
             f"the original does not run within {_MAX_RUN_SECONDS:.0f} s of processor time on random inputs"
         )
-    found = measure_speed_up(
-        lambda: original.timed_session(threads),
-        lambda: rewritten.timed_session(threads),
-        [each for each in feeds if each is not None],
-        threads,
-    )
+    feeds = [each for each in found_feeds if each is not None]
+    is_long = min(each.seconds for each in feeds) >= LONG_RUN * threads
+    create = [partial(each.timed_session, threads, has_pattern=not is_long) for each in (original, rewritten)]
+    found = measure_speed_up(*create, feeds, threads, is_long=is_long)
     for each in found:
         if each.disturbance:
             hint = "run it again without other programs"
             raise LayoutoptError(f"this machine is busy: {each.disturbance}{_at(each.sizes)}", hint=hint)
-    return found, [each for each, feed in zip(sizes, feeds, strict=True) if feed is None]
+    return found, [each for each, feed in zip(sizes, found_feeds, strict=True) if feed is None]
 
 
 def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], threads: int = 1) -> SizedFeed | None:
@@ -119,7 +118,8 @@ def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], t
             return None
         except RUN_ERRORS:
             continue
-        return SizedFeed(sizes, feed) if process_time() - begin <= limit else None
+        passed = process_time() - begin
+        return SizedFeed(sizes, feed, passed) if passed <= limit else None
     return None
 
 

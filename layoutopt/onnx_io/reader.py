@@ -18,10 +18,12 @@ from layoutopt.files import MARK
 from layoutopt.onnx_io.messages import MAP_TYPES, parse_message, refuse_losses, remove_map_types
 from layoutopt.onnx_io.repair import REPAIRS, Repair, Repairs, repair
 from layoutopt.onnx_io.schema import check_versions
+from layoutopt.onnx_io.serialize import weights
 from layoutopt.onnx_io.tensors import DataFolder, check_tensors
 from layoutopt.runtime.errors import raise_if_out_of_memory
 
 _EXPORT = "export the model again"
+_LARGE = 1024  # bytes
 
 # A broken model is an error here; without a handler Python prints onnx_ir's log messages to the terminal.
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
@@ -94,12 +96,21 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
         where = str(repairs.source) if isinstance(repairs.source, Path) else "model"
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+    _hold_arrays(model)
     model.graph.meta[MAP_TYPES] = map_types
     folder.locate(model)
     model.graph.meta[REPAIRS] = repairs
     model.metadata_props.pop(MARK, None)  # it is that of this file
     _sort(model)
     return model
+
+
+def _hold_arrays(model: ir.Model) -> None:
+    """Replace large weights in the message by their arrays, since a message copies a weight whenever it is read."""
+    for value, tensor in weights(model):
+        if isinstance(tensor, ir.TensorProtoTensor) and tensor.nbytes >= _LARGE and tensor.dtype.bitwidth >= 8:
+            metadata = {"name": tensor.name, "doc_string": tensor.doc_string, "metadata_props": tensor.metadata_props}
+            value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, **metadata)
 
 
 def _sort(model: ir.Model) -> None:

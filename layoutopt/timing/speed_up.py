@@ -7,6 +7,10 @@ time, and one session exists at a time, because idle threads poll for work on th
 
 The machine is quiet enough if the original is as fast as itself in the same blocks, the null ratio, and if the blocks agree
 on the speed-up. If not, the measurement goes on with further blocks. The times that limit a measurement are processor times.
+
+Twelve blocks of a model whose run takes 0.1 s take ten seconds. Where runs are long, a measurement ends after three blocks or
+more once it is settled: the machine is quiet, and the lower end of the interval shows half of the speed-up or more. Blocks
+that agree by chance end it sooner, so intervals of fewer than twelve blocks are wider by `_EARLY`. A loss takes all blocks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +31,14 @@ _MAX_BLOCKS = 36  # on a busy machine
 _MIN_BLOCKS = 3
 _MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
-_WARM_UP = 2  # runs: the second one of convnext_tiny, in turns with another model, takes a tenth longer than later ones
+_WARM_UP = (
+    2  # runs: in the second, onnxruntime allocates the memory pattern of the first, a tenth of convnext_tiny's run
+)
+_LONG_WARM_UP = 1  # runs, of sessions without memory patterns
+_EARLY = 1.15  # 94.4 to 96.3 of 100 such intervals contain the truth, for speed-ups of 1 to 1.6 and placements of 1 %
+
+LONG_RUN = 0.02
+"""Seconds of a run of the first model from which runs are long: there is no time for more than four of them in a block."""
 
 Feed: TypeAlias = Mapping[str, Any]
 Clock: TypeAlias = Callable[[], float]
@@ -47,10 +58,11 @@ Create: TypeAlias = Callable[[], Sequence[Run]]
 
 @dataclass(frozen=True, slots=True)
 class SizedFeed:
-    """Inputs of both models, with the sizes of symbolic dimensions, by name."""
+    """Inputs of both models, with the sizes of symbolic dimensions, by name, and the processor time of a run if it is known."""
 
     sizes: Mapping[str, int]
     feed: Feed
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,7 @@ class _Measurement:
         budget_clock: of the limits.
         is_paired: whether the sessions of all models exist at the same time, and all times count. Otherwise one session exists
             at a time, and the time of its fastest run counts.
+        warm_up: the number of runs of a new session that do not count.
     """
 
     models: Sequence[Create]
@@ -125,6 +138,7 @@ class _Measurement:
     clock: Clock
     budget_clock: Clock
     is_paired: bool
+    warm_up: int
 
     def block(self, seconds: float, starts_last: bool) -> Block:
         """The times of one block.
@@ -154,7 +168,7 @@ class _Measurement:
         """Add the times of sessions in rounds at each size, after warm-up runs."""
         for size in range(self.num_sizes):
             actions = [timed(each[size], self.clock) for each in runs.values()]
-            in_rounds(actions, lambda done, passed: done >= _WARM_UP)
+            in_rounds(actions, lambda done, passed: done >= self.warm_up)
             limit = seconds / (2 if size else 1)
             for number, times in zip(
                 runs, in_rounds(actions, _ends_after(limit), clock=self.budget_clock), strict=True
@@ -169,6 +183,7 @@ def measure_in_turns(
     seconds: float = SECONDS,
     clock: Clock | None = None,
     max_seconds: float = _MAX_SECONDS,
+    is_long: bool = False,
 ) -> list[Block]:
     """The times of models in turns, in more blocks on a machine that is too busy for a speed-up over the first model.
 
@@ -179,19 +194,21 @@ def measure_in_turns(
         seconds: time for the timed runs at the first size.
         clock: the clock of everything, in seconds; by default those of the module's docstring.
         max_seconds: the processor time per thread after which no further block begins; there are three blocks at least.
+        is_long: whether runs are long, so that the measurement ends when it is settled.
     """
     is_paired = threads == 1
     budget_clock = clock or (lambda: process_time() / threads)
     clock = clock or (thread_time if is_paired else perf_counter)
-    measurement = _Measurement(models, num_sizes, clock, budget_clock, is_paired)
+    warm_up = _LONG_WARM_UP if is_long else _WARM_UP
+    measurement = _Measurement(models, num_sizes, clock, budget_clock, is_paired, warm_up)
     found: list[Block] = []
     with pinned(threads), without_collections():
         begin = budget_clock()
         while True:
             found.append(measurement.block(seconds / BLOCKS, len(found) % 2 == 1))
-            is_late = len(found) >= _MIN_BLOCKS and budget_clock() - begin >= max_seconds
             is_enough = len(found) % BLOCKS == 0 and (len(found) == _MAX_BLOCKS or not _is_disturbed(found))
-            if is_late or is_enough:
+            is_late = budget_clock() - begin >= max_seconds
+            if is_enough or (len(found) >= _MIN_BLOCKS and (is_late or (is_long and _is_settled(found)))):
                 return found
 
 
@@ -232,13 +249,24 @@ def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
     for size in range(len(blocks[0].runs[0])):
         before, after = ([block.runs[each][size] for block in blocks] for each in (0, number))
         medians = median(map(min, before)), median(map(min, after))
-        found.append(SpeedUp(*medians, ratio(before, after), null_ratio(before), created, creation, len(blocks)))
+        runs = ratio(before, after, _EARLY if len(blocks) < BLOCKS else 1.0)
+        found.append(SpeedUp(*medians, runs, null_ratio(before), created, creation, len(blocks)))
     return found
 
 
 def _is_disturbed(blocks: Sequence[Block]) -> bool:
     """Whether the speed-up of any model over the first one is not measured."""
-    return any(each.disturbance for number in range(1, len(blocks[0].runs)) for each in speed_ups(blocks, number))
+    return any(each.disturbance for each in _all_speed_ups(blocks))
+
+
+def _is_settled(blocks: Sequence[Block]) -> bool:
+    """Whether every speed-up is measured, and more blocks would hardly change that it is one."""
+    return all(not each.disturbance and each.runs.low**2 > each.runs.value for each in _all_speed_ups(blocks))
+
+
+def _all_speed_ups(blocks: Sequence[Block]) -> list[SpeedUp]:
+    """The speed-ups of all models but the first at every size."""
+    return [each for number in range(1, len(blocks[0].runs)) for each in speed_ups(blocks, number)]
 
 
 def _ends_after(seconds: float) -> IsOver:

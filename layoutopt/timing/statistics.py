@@ -62,15 +62,18 @@ class Ratio(ReportModel):
         return 2 * self.disturbed < self.blocks and self.high - self.low <= MAX_WIDTH * self.value
 
 
-def ratio(baseline: Blocks, others: Blocks) -> Ratio:
-    """The estimate of baseline / others from two blocks or more, each of which has values of both."""
+def ratio(baseline: Blocks, others: Blocks, widening: float = 1.0) -> Ratio:
+    """The estimate of baseline / others from two blocks or more, each of which has values of both.
+
+    The logarithmic width of the interval is that of the module's docstring times `widening`.
+    """
     fastest = [(min(one), min(other)) for one, other in zip(baseline, others, strict=True)]
     reference = log(min(a for a, _ in fastest) / min(b for _, b in fastest))
     logs = [log(a / b) for a, b in fastest]
     agreeing = [each for each in logs if abs(each - reference) <= log1p(MAX_DEVIATION)]
     counted = agreeing if 2 * len(agreeing) > len(logs) else logs
     middle = fmean(counted)
-    half_width = _STUDENT[len(counted) - 2] * stdev(counted) / sqrt(len(counted))
+    half_width = widening * _STUDENT[len(counted) - 2] * stdev(counted) / sqrt(len(counted))
     low, high = exp(middle - half_width), exp(middle + half_width)
     return Ratio(
         value=exp(middle),

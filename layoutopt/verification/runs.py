@@ -104,8 +104,10 @@ def _at_sizes(sizes: Mapping[str, int]) -> str:
     return f" at {sizes_text(sizes)}" if sizes else ""
 
 
-def run_original(session: AnySession, request: Request, *, only_once: bool = False) -> tuple[list[Run], list[str]]:
-    """The runs at up to `COMPARED_SIZES` sizes, two at the first; and the errors of the sizes at which the model does not run.
+def run_original(
+    session: AnySession, request: Request, *, only_once: bool = False, num_sets: int = 2
+) -> tuple[list[Run], list[str]]:
+    """The runs at up to `COMPARED_SIZES` sizes, `num_sets` at the first; the errors of sizes at which the model does not run.
 
     If the model runs at no size with random values, simpler values are tried. A size for which there is too little memory is
     skipped if the model runs at another one.
@@ -114,6 +116,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
         session: the original.
         request: the test inputs and the seed.
         only_once: stop after the first set of inputs on which the model runs.
+        num_sets: the number of sets of inputs at the first size.
 
     Raises:
         MemoryError: there is too little memory at every size.
@@ -130,7 +133,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
             if runs and only_once:
                 break
             # Two sets of inputs of one size show whether the outputs depend on the inputs.
-            count = 1 if only_once or done.get(sample.group) else 2
+            count = 1 if only_once or done.get(sample.group) else num_sets
             try:
                 feeds = list(islice(sample.feeds, count))
                 outputs = session.run_all(None, feeds, RUN_SECONDS)
@@ -149,7 +152,7 @@ def run_original(session: AnySession, request: Request, *, only_once: bool = Fal
 
 
 def load_and_run(
-    model: Runnable, request: Request, *, is_optimised: bool = True, only_once: bool = False
+    model: Runnable, request: Request, *, is_optimised: bool = True, **limits: Any
 ) -> tuple[AnySession, list[Run]] | str:
     """A session of the original and its runs by `run_original`; or the reason why it cannot be run, in one line."""
     try:
@@ -157,7 +160,7 @@ def load_and_run(
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return f"the original cannot be run: {error_message(error)}"
-    runs, failures = run_original(session, request, only_once=only_once)
+    runs, failures = run_original(session, request, **limits)
     return (session, runs) if runs else f"the original cannot be run{failures[0]}"
 
 

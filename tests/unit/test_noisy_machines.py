@@ -19,6 +19,7 @@ intervals are printed, of which 75 % contain the true ratio."""
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, sin
 from typing import TypeAlias
 
@@ -51,18 +52,18 @@ class Machine:
 
 
 class SimulatedSession:
-    """A session whose runs take `seconds`, by its placement and the noise; the first two take longer."""
+    """A session whose runs take `seconds`, by its placement and the noise; the first `cold` ones take longer."""
 
-    def __init__(self, machine: Machine, seconds: float, model: int) -> None:
+    def __init__(self, machine: Machine, seconds: float, model: int, cold: int) -> None:
         machine.now += CREATION
-        self.machine, self.model = machine, model
+        self.machine, self.model, self.cold = machine, model, cold
         self.seconds = seconds * exp(machine.generator.gauss(0, PLACEMENT))
         self.runs = 0
 
     def run(self, names: Sequence[str] | None, feeds: Feed) -> list[object]:
         machine = self.machine
         self.runs += 1
-        first = 1.1 if self.runs <= 2 else 1.0
+        first = 1.1 if self.runs <= self.cold else 1.0
         jitter = exp(machine.generator.gauss(0, JITTER))
         machine.now += first * self.seconds * jitter * machine.noise(machine.now, self.model)
         return []
@@ -115,34 +116,33 @@ def load_on(model: int) -> Callable[[random.Random], Noise]:
     return noise
 
 
-def measured(make: Callable[[random.Random], Noise], true: float, seed: int, threads: int = 1) -> SpeedUp:
+def measured(make: Callable[[random.Random], Noise], true: float, seed: int, kind: int | str = 1) -> SpeedUp:
+    """The speed-up with a number of threads, or of long runs."""
     generator = random.Random(seed)
     machine = Machine(make(generator), generator)
-    (found,) = measure_speed_up(
-        lambda: SimulatedSession(machine, RUN, 0),
-        lambda: SimulatedSession(machine, RUN / true, 1),
-        [SizedFeed({}, {})],
-        threads,
-        clock=machine.clock,
-    )
+    (seconds, cold), threads = ((8 * RUN, 1), 1) if kind == "long" else ((RUN, 2), int(kind))
+    create = [partial(SimulatedSession, machine, seconds / each, model, cold) for model, each in enumerate((1, true))]
+    (found,) = measure_speed_up(*create, [SizedFeed({}, {})], threads, clock=machine.clock, is_long=kind == "long")
     return found
 
 
 @pytest.mark.parametrize(
-    ("make", "threads"),
+    ("make", "kind"),
     tiered(
         [
+            (load_on(1), "long"),
             *((make, 1) for make in (bursts, drift, neighbour, drift_of_minutes, load_on(0), load_on(1))),
             *((make, 2) for make in (bursts, drift_of_minutes, load_on(0))),
+            *((make, "long") for make in (bursts, drift_of_minutes, load_on(0))),
         ],
-        3,
+        4,
     ),
 )
 def test_the_interval_contains_the_true_ratio_in_95_of_100_measurements(
-    make: Callable[[random.Random], Noise], threads: int
+    make: Callable[[random.Random], Noise], kind: int | str
 ) -> None:
     """In 93 to 97 of those that are not refused; with 600 of them, the standard error is 0.9. At most 5 in 100 are refused."""
-    pairs = [(TRUE_RATIOS[seed % 4], measured(make, TRUE_RATIOS[seed % 4], seed, threads)) for seed in range(600)]
+    pairs = [(TRUE_RATIOS[seed % 4], measured(make, TRUE_RATIOS[seed % 4], seed, kind)) for seed in range(600)]
     accepted = [(true, found.runs) for true, found in pairs if not found.disturbance]
     covered = sum(runs.low <= true <= runs.high for true, runs in accepted) / len(accepted)
     assert 0.93 <= covered <= 0.98
@@ -278,7 +278,7 @@ def test_a_busy_machine_takes_no_gain_away(
     monkeypatch.delenv(VARIABLE)
     (slower, _) = speed_ups(1.0, 2.0)
     busy = replace(slower, **{field: getattr(slower, field).model_copy(update=update)})
-    monkeypatch.setattr("layoutopt.driver.measuring.measure_speed_up", lambda *_: [busy])
+    monkeypatch.setattr("layoutopt.driver.measuring.measure_speed_up", lambda *_, **__: [busy])
     report = layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu").report
     assert report.changed and report.measurement is not None and not report.measurement.sizes
     what = f"not measured: this machine is busy: {cause} at n = 1; run it again without other programs"
