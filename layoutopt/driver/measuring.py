@@ -147,7 +147,7 @@ def _row(found: SpeedUp) -> MeasuredReport:
 def reason_to_keep(found: list[SpeedUp]) -> str:
     """The reason to leave the original alone: a loss that is shown at some size; otherwise empty."""
     for each in found:
-        if each.is_slower:
+        if each.runs.verdict == "slower":  # the whole interval is below 1
             interval = f"{each.runs.low:.2f} to {each.runs.high:.2f}"
             return f"measured, the result is slower: {interval} times as fast{_at(each.sizes)}"
     return ""

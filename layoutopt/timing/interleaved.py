@@ -48,10 +48,7 @@ def timed(run: Callable[[], object], clock: Callable[[], float] = perf_counter) 
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Disable garbage collection during a measurement.
-
-    No collection before it: it would traverse all objects of the program that calls, and nothing timed depends on it.
-    """
+    """Disable garbage collection during a measurement, without one before it, which would traverse all objects."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

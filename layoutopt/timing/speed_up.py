@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from time import perf_counter, process_time, thread_time
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from layoutopt.timing.interleaved import IsOver, in_rounds, pinned, timed, without_collections
 from layoutopt.timing.statistics import Ratio, is_quiet, null_ratio, ratio
@@ -31,9 +31,7 @@ _MAX_BLOCKS = 36  # on a busy machine
 _MIN_BLOCKS = 3
 _MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
-_WARM_UP = (
-    2  # runs: in the second, onnxruntime allocates the memory pattern of the first, a tenth of convnext_tiny's run
-)
+_WARM_UP = 2  # runs: in the second, onnxruntime allocates the memory pattern of the first, a tenth of convnext_tiny's
 _LONG_WARM_UP = 1  # runs, of sessions without memory patterns
 _EARLY = 1.15  # 94.4 to 96.3 of 100 such intervals contain the truth, for speed-ups of 1 to 1.6 and placements of 1 %
 
@@ -42,13 +40,6 @@ LONG_RUN = 0.02
 
 Feed: TypeAlias = Mapping[str, Any]
 Clock: TypeAlias = Callable[[], float]
-
-
-class Runs(Protocol):
-    """A session."""
-
-    def run(self, names: Sequence[str] | None, feeds: Feed) -> Sequence[Any]:
-        """The outputs."""
 
 
 Run: TypeAlias = Callable[[], object]
@@ -67,27 +58,16 @@ class SizedFeed:
 
 @dataclass(frozen=True, slots=True)
 class SpeedUp:
-    """A measured speed-up.
+    """A measured speed-up; seconds are medians of the blocks, those of runs of the fastest runs in them."""
 
-    Attributes:
-        before: seconds of a run of the original, the median of the fastest runs of the blocks.
-        after: the same for the rewritten model.
-        runs: the time of the original divided by that of the rewritten model.
-        null: the time of the original divided by its own in the neighbouring rounds.
-        creation_after: seconds of the creation of a session of the rewritten model, the median of the blocks.
-        creation: the median ratio of the times of session creation.
-        blocks: the number of blocks.
-        sizes: of symbolic dimensions, by name.
-    """
-
-    before: float
-    after: float
+    before: float  # seconds of a run of the original
+    after: float  # and of the rewritten model
     runs: Ratio
-    null: Ratio
-    creation_after: float
-    creation: float
+    null: Ratio  # the time of the original divided by its own in the neighbouring rounds
+    creation_after: float  # seconds of the creation of a session of the rewritten model
+    creation: float  # the median ratio of the times of session creation
     blocks: int
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of symbolic dimensions, by name
 
     @property
     def disturbance(self) -> str:
@@ -100,53 +80,32 @@ class SpeedUp:
             return f"the speed-up may be {runs.low:.2f} to {runs.high:.2f}, and {disagree}"
         return ""
 
-    @property
-    def is_slower(self) -> bool:
-        """Whether a loss is shown: the whole interval of the speed-up is below 1."""
-        return self.runs.verdict == "slower"
-
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The times of one block, in seconds.
+    """The times of one block, in seconds."""
 
-    Attributes:
-        created: of session creation, one list per model.
-        runs: of runs, one list of lists per model: one per size.
-    """
-
-    created: list[list[float]]
-    runs: list[list[list[float]]]
+    created: list[list[float]]  # of session creation, per model
+    runs: list[list[list[float]]]  # per model and size
 
 
 @dataclass(frozen=True, slots=True)
 class _Measurement:
     """Models, the number of sizes at which they run, and the clocks.
 
-    Attributes:
-        models: create sessions.
-        num_sizes: the number of sizes.
-        clock: of runs and session creation.
-        budget_clock: of the limits.
-        is_paired: whether the sessions of all models exist at the same time, and all times count. Otherwise one session exists
-            at a time, and the time of its fastest run counts.
-        warm_up: the number of runs of a new session that do not count.
+    If it is paired, the sessions of all models exist at the same time, and all times count. Otherwise one session exists at a
+    time, and the time of its fastest run counts.
     """
 
     models: Sequence[Create]
     num_sizes: int
-    clock: Clock
-    budget_clock: Clock
+    clock: Clock  # of runs and session creation
+    budget_clock: Clock  # of the limits
     is_paired: bool
-    warm_up: int
+    warm_up: int  # runs of a new session that do not count
 
     def block(self, seconds: float, starts_last: bool) -> Block:
-        """The times of one block.
-
-        Args:
-            seconds: time for the timed runs at the first size.
-            starts_last: whether the last model runs first.
-        """
+        """The times of one block, with some seconds for the timed runs at the first size; the last model may run first."""
         order = list(range(len(self.models)))[:: -1 if starts_last else 1]
         turns = [order] if self.is_paired else [[number] for number in (*order, *reversed(order))]
         block = Block([[] for _ in order], [[[] for _ in range(self.num_sizes)] for _ in order])
@@ -170,9 +129,8 @@ class _Measurement:
             actions = [timed(each[size], self.clock) for each in runs.values()]
             in_rounds(actions, lambda done, passed: done >= self.warm_up)
             limit = seconds / (2 if size else 1)
-            for number, times in zip(
-                runs, in_rounds(actions, _ends_after(limit), clock=self.budget_clock), strict=True
-            ):
+            rounds = in_rounds(actions, _ends_after(limit), clock=self.budget_clock)
+            for number, times in zip(runs, rounds, strict=True):
                 block.runs[number][size] += times if self.is_paired else [min(times)]
 
 
@@ -191,7 +149,7 @@ def measure_in_turns(
         models: create sessions.
         num_sizes: the number of sizes at which each model runs.
         threads: threads of the sessions; with one, the process is pinned to one CPU.
-        seconds: time for the timed runs at the first size.
+        seconds: time for the timed runs at the first size, in the first blocks.
         clock: the clock of everything, in seconds; by default those of the module's docstring.
         max_seconds: the processor time per thread after which no further block begins; there are three blocks at least.
         is_long: whether runs are long, so that the measurement ends when it is settled.
@@ -206,32 +164,30 @@ def measure_in_turns(
         begin = budget_clock()
         while True:
             found.append(measurement.block(seconds / BLOCKS, len(found) % 2 == 1))
-            is_enough = len(found) % BLOCKS == 0 and (len(found) == _MAX_BLOCKS or not _is_disturbed(found))
-            is_late = budget_clock() - begin >= max_seconds
-            if is_enough or (len(found) >= _MIN_BLOCKS and (is_late or (is_long and _is_settled(found)))):
+            if len(found) < _MIN_BLOCKS:
+                continue
+            is_full = len(found) % BLOCKS == 0
+            checked = range(1, len(models)) if is_full or is_long else ()
+            others = [each for number in checked for each in speed_ups(found, number)]
+            is_measured = not any(each.disturbance for each in others)
+            is_enough = is_full and (is_measured or len(found) == _MAX_BLOCKS)
+            # More blocks would hardly change that it is a speed-up.
+            is_settled = is_long and is_measured and all(each.runs.low**2 > each.runs.value for each in others)
+            if is_enough or is_settled or budget_clock() - begin >= max_seconds:
                 return found
 
 
 def measure_speed_up(
-    original: Callable[[], Runs],
-    rewritten: Callable[[], Runs],
+    original: Callable[[], Any],
+    rewritten: Callable[[], Any],
     feeds: Sequence[SizedFeed],
     threads: int = 1,
     seconds: float = SECONDS,
     **limits: Any,
 ) -> list[SpeedUp]:
-    """The speed-up at every size.
+    """The speed-up at every size, of models whose sessions the functions create; the limits are those of `measure_in_turns`."""
 
-    Args:
-        original: creates a session of the original.
-        rewritten: creates a session of the rewritten model.
-        feeds: the inputs at every size.
-        threads: threads of the sessions.
-        seconds: time for the timed runs at the first sizes.
-        limits: further arguments of `measure_in_turns`.
-    """
-
-    def create(model: Callable[[], Runs]) -> Sequence[Run]:
+    def create(model: Callable[[], Any]) -> Sequence[Run]:
         session = model()
         return [partial(session.run, None, each.feed) for each in feeds]
 
@@ -252,21 +208,6 @@ def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
         runs = ratio(before, after, _EARLY if len(blocks) < BLOCKS else 1.0)
         found.append(SpeedUp(*medians, runs, null_ratio(before), created, creation, len(blocks)))
     return found
-
-
-def _is_disturbed(blocks: Sequence[Block]) -> bool:
-    """Whether the speed-up of any model over the first one is not measured."""
-    return any(each.disturbance for each in _all_speed_ups(blocks))
-
-
-def _is_settled(blocks: Sequence[Block]) -> bool:
-    """Whether every speed-up is measured, and more blocks would hardly change that it is one."""
-    return all(not each.disturbance and each.runs.low**2 > each.runs.value for each in _all_speed_ups(blocks))
-
-
-def _all_speed_ups(blocks: Sequence[Block]) -> list[SpeedUp]:
-    """The speed-ups of all models but the first at every size."""
-    return [each for number in range(1, len(blocks[0].runs)) for each in speed_ups(blocks, number)]
 
 
 def _ends_after(seconds: float) -> IsOver:
