@@ -116,7 +116,8 @@ class LoweredKernel:
                 operands[value] = graph.add_value(_kernel_value(value, name, formats.get(slot)))
         inputs, outputs = (tuple(value and operands[value] for value in some) for some in (op.inputs, op.outputs))
         alone = op.copy(inputs, outputs, name="kernel", order=())
-        alone.signature = Signature(*(tuple(each and each.storage for each in some) for some in (inputs, outputs)))
+        storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
+        alone.signature = Signature(*storages)
         graph.add_op(alone)
         graph.inputs += [each for each in dict.fromkeys(inputs) if each is not None and not each.is_constant]
         graph.outputs += [each for each in outputs if each is not None]
