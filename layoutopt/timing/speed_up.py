@@ -31,9 +31,7 @@ _MAX_BLOCKS = 36  # on a busy machine
 _MIN_BLOCKS = 3
 _MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
-_WARM_UP = (
-    2  # runs: in the second, onnxruntime allocates the memory pattern of the first, a tenth of convnext_tiny's run
-)
+_WARM_UP = 2  # runs: in the second, onnxruntime allocates the memory pattern of the first, a tenth of convnext_tiny's
 _LONG_WARM_UP = 1  # runs, of sessions without memory patterns
 _EARLY = 1.15  # 94.4 to 96.3 of 100 such intervals contain the truth, for speed-ups of 1 to 1.6 and placements of 1 %
 
@@ -95,22 +93,16 @@ class Block:
 class _Measurement:
     """Models, the number of sizes at which they run, and the clocks.
 
-    Attributes:
-        models: create sessions.
-        num_sizes: the number of sizes.
-        clock: of runs and session creation.
-        budget_clock: of the limits.
-        is_paired: whether the sessions of all models exist at the same time, and all times count. Otherwise one session exists
-            at a time, and the time of its fastest run counts.
-        warm_up: the number of runs of a new session that do not count.
+    If it is paired, the sessions of all models exist at the same time, and all times count. Otherwise one session exists at a
+    time, and the time of its fastest run counts.
     """
 
     models: Sequence[Create]
     num_sizes: int
-    clock: Clock
-    budget_clock: Clock
+    clock: Clock  # of runs and session creation
+    budget_clock: Clock  # of the limits
     is_paired: bool
-    warm_up: int
+    warm_up: int  # runs of a new session that do not count
 
     def block(self, seconds: float, starts_last: bool) -> Block:
         """The times of one block, with some seconds for the timed runs at the first size; the last model may run first."""
@@ -137,9 +129,8 @@ class _Measurement:
             actions = [timed(each[size], self.clock) for each in runs.values()]
             in_rounds(actions, lambda done, passed: done >= self.warm_up)
             limit = seconds / (2 if size else 1)
-            for number, times in zip(
-                runs, in_rounds(actions, _ends_after(limit), clock=self.budget_clock), strict=True
-            ):
+            rounds = in_rounds(actions, _ends_after(limit), clock=self.budget_clock)
+            for number, times in zip(runs, rounds, strict=True):
                 block.runs[number][size] += times if self.is_paired else [min(times)]
 
 
@@ -158,7 +149,7 @@ def measure_in_turns(
         models: create sessions.
         num_sizes: the number of sizes at which each model runs.
         threads: threads of the sessions; with one, the process is pinned to one CPU.
-        seconds: time for the timed runs at the first size.
+        seconds: time for the timed runs at the first size, in the first blocks.
         clock: the clock of everything, in seconds; by default those of the module's docstring.
         max_seconds: the processor time per thread after which no further block begins; there are three blocks at least.
         is_long: whether runs are long, so that the measurement ends when it is settled.
@@ -173,9 +164,16 @@ def measure_in_turns(
         begin = budget_clock()
         while True:
             found.append(measurement.block(seconds / BLOCKS, len(found) % 2 == 1))
-            is_enough = len(found) % BLOCKS == 0 and (len(found) == _MAX_BLOCKS or not _is_disturbed(found))
-            is_late = budget_clock() - begin >= max_seconds
-            if is_enough or (len(found) >= _MIN_BLOCKS and (is_late or (is_long and _is_settled(found)))):
+            if len(found) < _MIN_BLOCKS:
+                continue
+            is_full = len(found) % BLOCKS == 0
+            checked = range(1, len(models)) if is_full or is_long else ()
+            others = [each for number in checked for each in speed_ups(found, number)]
+            is_measured = not any(each.disturbance for each in others)
+            is_enough = is_full and (is_measured or len(found) == _MAX_BLOCKS)
+            # More blocks would hardly change that it is a speed-up.
+            is_settled = is_long and is_measured and all(each.runs.low**2 > each.runs.value for each in others)
+            if is_enough or is_settled or budget_clock() - begin >= max_seconds:
                 return found
 
 
@@ -210,21 +208,6 @@ def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
         runs = ratio(before, after, _EARLY if len(blocks) < BLOCKS else 1.0)
         found.append(SpeedUp(*medians, runs, null_ratio(before), created, creation, len(blocks)))
     return found
-
-
-def _is_disturbed(blocks: Sequence[Block]) -> bool:
-    """Whether the speed-up of any model over the first one is not measured."""
-    return any(each.disturbance for each in _all_speed_ups(blocks))
-
-
-def _is_settled(blocks: Sequence[Block]) -> bool:
-    """Whether every speed-up is measured, and more blocks would hardly change that it is one."""
-    return all(not each.disturbance and each.runs.low**2 > each.runs.value for each in _all_speed_ups(blocks))
-
-
-def _all_speed_ups(blocks: Sequence[Block]) -> list[SpeedUp]:
-    """The speed-ups of all models but the first at every size."""
-    return [each for number in range(1, len(blocks[0].runs)) for each in speed_ups(blocks, number)]
 
 
 def _ends_after(seconds: float) -> IsOver:
