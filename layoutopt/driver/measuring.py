@@ -90,7 +90,7 @@ def _speed_ups(
         )
     feeds = [each for each in found_feeds if each is not None]
     is_long = min(each.seconds for each in feeds) >= LONG_RUN * threads
-    before, after = (partial(each.timed_session, threads, has_pattern=not is_long) for each in (original, rewritten))
+    before, after = (partial(each.timed_session, threads) for each in (original, rewritten))
     found = measure_speed_up(before, after, feeds, threads, is_long=is_long)
     for each in found:
         if each.disturbance:

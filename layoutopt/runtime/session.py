@@ -55,7 +55,6 @@ def inference_session(
     config: Mapping[str, str] = MappingProxyType({}),
     trace: Path | None = None,
     has_arena: bool = True,
-    has_pattern: bool = True,
 ) -> onnxruntime.InferenceSession:
     """A session of onnxruntime itself, on the CPU and without log messages.
 
@@ -68,10 +67,9 @@ def inference_session(
         config: further entries of the session's configuration.
         trace: the prefix of the file to which onnxruntime writes a trace of all runs; None for no trace.
         has_arena: whether memory that a run frees is kept for the next one; if not, a session takes less memory.
-        has_pattern: whether the second run allocates its memory at once, by the pattern of the first, instead of using that.
     """
     options = session_options()
-    options.enable_cpu_mem_arena, options.enable_mem_pattern = has_arena, has_arena and has_pattern
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = has_arena
     if not is_optimised:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     if threads is not None:

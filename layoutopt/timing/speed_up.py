@@ -32,7 +32,6 @@ _MIN_BLOCKS = 3
 _MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
 _WARM_UP = 2  # runs: in the second, onnxruntime allocates the memory pattern of the first, a tenth of convnext_tiny's
-_LONG_WARM_UP = 1  # runs, of sessions without memory patterns
 _EARLY = 1.15  # 94.4 to 96.3 of 100 such intervals contain the truth, for speed-ups of 1 to 1.6 and placements of 1 %
 
 LONG_RUN = 0.02
@@ -73,7 +72,7 @@ class SpeedUp:
     def disturbance(self) -> str:
         """The reason why the machine was too busy for a measurement; empty if it was not."""
         null, runs = self.null, self.runs
-        if not is_quiet(null):
+        if not is_quiet(null, runs.low - 1):
             return f"the original is {null.low:.2f} to {null.high:.2f} times as fast as itself"
         if not runs.is_precise:
             disagree = f"{runs.disturbed} of {runs.blocks} blocks disagree with the fastest runs"
@@ -102,7 +101,6 @@ class _Measurement:
     clock: Clock  # of runs and session creation
     budget_clock: Clock  # of the limits
     is_paired: bool
-    warm_up: int  # runs of a new session that do not count
 
     def block(self, seconds: float, starts_last: bool) -> Block:
         """The times of one block, with some seconds for the timed runs at the first size; the last model may run first."""
@@ -127,7 +125,7 @@ class _Measurement:
         """Add the times of sessions in rounds at each size, after warm-up runs."""
         for size in range(self.num_sizes):
             actions = [timed(each[size], self.clock) for each in runs.values()]
-            in_rounds(actions, lambda done, passed: done >= self.warm_up)
+            in_rounds(actions, lambda done, passed: done >= _WARM_UP)
             limit = seconds / (2 if size else 1)
             rounds = in_rounds(actions, _ends_after(limit), clock=self.budget_clock)
             for number, times in zip(runs, rounds, strict=True):
@@ -157,8 +155,7 @@ def measure_in_turns(
     is_paired = threads == 1
     budget_clock = clock or (lambda: process_time() / threads)
     clock = clock or (thread_time if is_paired else perf_counter)
-    warm_up = _LONG_WARM_UP if is_long else _WARM_UP
-    measurement = _Measurement(models, num_sizes, clock, budget_clock, is_paired, warm_up)
+    measurement = _Measurement(models, num_sizes, clock, budget_clock, is_paired)
     found: list[Block] = []
     with pinned(threads), without_collections():
         begin = budget_clock()

@@ -101,6 +101,9 @@ def null_ratio(blocks: Blocks) -> Ratio:
     return ratio(first, second)
 
 
-def is_quiet(null: Ratio) -> bool:
-    """Whether the null ratio shows a machine that is quiet enough: its interval contains 1 and is at most 3 % wide."""
-    return null.verdict == "no difference shown" and null.high - null.low <= MAX_NULL_WIDTH
+def is_quiet(null: Ratio, gain: float = 0.0) -> bool:
+    """Whether the null ratio shows a machine that is quiet enough to measure a gain, the speed-up less 1.
+
+    Its interval contains 1, and is at most 3 % wide, or half as wide as the gain.
+    """
+    return null.verdict == "no difference shown" and null.high - null.low <= max(MAX_NULL_WIDTH, gain / 2)

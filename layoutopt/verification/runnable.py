@@ -110,11 +110,10 @@ class Runnable:
             trace=self.trace if is_optimised else None,
         )
 
-    def timed_session(self, threads: int, *, has_pattern: bool = True) -> Session:
-        """A session with onnxruntime's default options but for the number of threads, and for memory patterns."""
+    def timed_session(self, threads: int) -> Session:
+        """A session with onnxruntime's default options but for the number of threads."""
         disabled: Sequence[str] = CRASHING_OPTIMIZERS if self.has_float16 else ()
-        folder, source = self.folder, self.source
-        return Session(source, threads=threads, disabled=disabled, folder=folder, polls=True, has_pattern=has_pattern)
+        return Session(self.source, threads=threads, disabled=disabled, folder=self.folder, polls=True)
 
     def save_optimised(self, path: Path, config: Mapping[str, str], threads: int, disabled: Sequence[str] = ()) -> None:
         """Write the form after onnxruntime's optimiser at its default level.
