@@ -13,14 +13,7 @@ BLOCK = ("Conv", "Relu", "Conv", "Relu", "Conv", "Add", "Relu")
 
 @dataclass
 class Page(HTMLParser):
-    """An HTML page.
-
-    Attributes:
-        scripts: the contents of its scripts.
-        rows: the cells of its tables' rows, by the id of the table.
-        attributes: (tag, name, value) of all attributes.
-        text: the text outside scripts and styles.
-    """
+    """An HTML page: its scripts, the cells of rows by the id of the table, attributes (tag, name, value), and other text."""
 
     source: str
     scripts: list[str] = field(default_factory=list)

@@ -191,11 +191,7 @@ class GraphBuilder:
         return self.append(helper.make_node(op_type, inputs, outputs, name=label, domain=domain, **attributes))
 
     def append(self, node: onnx.NodeProto) -> tuple[str, ...]:
-        """Add a node, and return the names of its outputs.
-
-        Raises:
-            Rejected: as `add_many` does.
-        """
+        """Add a node, and return the names of its outputs; Rejected as in `add_many`."""
         if not node.domain and since(node.op_type, self.opset) is None:
             raise Rejected  # onnxruntime supports some ops that onnx has removed
         try:

@@ -236,10 +236,7 @@ class AllKnown(StoredPrices):
 class Refined:
     """Plans at measured prices, with invented times; each batch of kernels takes a second.
 
-    Attributes:
-        times: the times that the last call requested.
-        models: the cost models of all plans.
-        prices: the price of a matrix product, which the graph does not have, during the planning of each.
+    `prices` are those of a matrix product, which the graph does not have, during the planning with each of the `models`.
     """
 
     def __init__(self, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -220,13 +220,7 @@ def integer_chain(
 ) -> onnx_ir.Model:
     """Convolutions of integers behind a float product, with a fault in the third one.
 
-    Args:
-        gain: a factor in front of all.
-        swapped: two output channels.
-        drift: how many steps one channel is off.
-        touched: how many steps one element is off.
-        scale: a factor of one weight.
-        end: the op behind all.
+    Two output channels are swapped, one is off by `drift` steps, one element by `touched` steps, or a weight has a factor.
     """
     generator = np.random.default_rng(0)
     shape = f"[1,{CHANNELS},{SIDE},{SIDE}]"
@@ -342,11 +336,8 @@ SIZE, PRODUCTS = 64, 6
 def half_chain(dtype: str = "float16", *, order: int = 0, wrong: float = 1.0, cancels: bool = True) -> bytes:
     """Products that are summed in two halves, in either order, and differences of large numbers that leave errors.
 
-    Args:
-        dtype: of everything.
-        order: which half comes first, and how they are added up.
-        wrong: a factor of one weight in the third product.
-        cancels: whether there are such differences. They are rounded by ops Cast, which onnxruntime leaves where they are.
+    The differences, which `cancels` adds, are rounded by ops Cast, which onnxruntime leaves where they are. `wrong` is a factor
+    of one weight in the third product.
     """
     generator = np.random.default_rng(3)
     element = {"float16": onnx.TensorProto.FLOAT16, "bfloat16": onnx.TensorProto.BFLOAT16}[dtype]
