@@ -28,7 +28,6 @@ from layoutopt.errors import (
     UnverifiedError,
     VerificationError,
 )
-from layoutopt.runtime.lean_import import import_lean
 from layoutopt.runtime.telemetry import disable_telemetry
 from layoutopt.version import VERSION
 
@@ -120,8 +119,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    load = import_module if _MODULES[name] == "layoutopt.formats" else import_lean
-    return getattr(load(_MODULES[name]), name)
+    if _MODULES[name] == "layoutopt.formats":
+        return getattr(import_module(_MODULES[name]), name)
+    from layoutopt.runtime.lean_import import import_lean  # certificates import no other module of this package
+
+    return getattr(import_lean(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -178,9 +178,12 @@ class SimplifyReshapes(Pass):
 
 
 def _skip_chain(graph: Graph, op: Op) -> None:
-    """Let a Reshape read the source of the chain of Reshapes before it."""
+    """Let a Reshape read the source of the chain of Reshapes before it.
+
+    It goes on reading an output: onnxruntime rounds an output that only a Transpose before a QuantizeLinear reads.
+    """
     source = op.x
-    while (before := graph.producer(source)) is not None and _is_fixed(before):
+    while (before := graph.producer(source)) is not None and _is_fixed(before) and not graph.is_output(source):
         source = before.x
     if source is not op.x:
         graph.set_input(op, 0, source)

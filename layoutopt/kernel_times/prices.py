@@ -191,8 +191,8 @@ def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[t
             if has.format != required.format:
                 yield value, has, required
     for op, signature in planned:  # a view op converts, unless its result has the bytes of its input
-        rule, source = rule_of(op), signature.inputs[0]
-        if isinstance(rule, View) and source is not None:
+        rule = rule_of(op)
+        if isinstance(rule, View) and (source := signature.inputs[0]) is not None:
             y, target = op.outputs[0], signature.outputs[0]
             same = rule.output_format(op, source.format)
             if y is not None and target is not None and same is not None and same != target.format:

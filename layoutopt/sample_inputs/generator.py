@@ -430,11 +430,9 @@ class SampleInputs:
         return {**self.draw(session, 0, sizes, style), **given}
 
     def has_random_integers(self, session: Any) -> bool:
-        """Whether integers or a single number of any type are random: as a shape, an axis or a count they may fit no op."""
+        """Whether integers or a scalar of any type are random: as a shape, an axis or a count they may fit no op."""
         given = self.given[0] if self.given else {}
-        others = (
-            each.name for each in session.get_inputs() if each.type not in _FLOATING_POINT or each.shape in ([], [1])
-        )
+        others = (each.name for each in session.get_inputs() if each.type not in _FLOATING_POINT or not each.shape)
         return any(name not in given for name in others)
 
     def draw(

@@ -118,6 +118,7 @@ class CutCandidates:
         rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
         is_narrow: whether it has a value of type float16 or bfloat16.
         is_quantised: whether it has a quantised op.
+        unquantised: the outputs of such a model that no quantised op precedes, which no optimisation may round.
         has_random_ops: whether it draws random numbers.
     """
 
@@ -127,6 +128,7 @@ class CutCandidates:
     rounding_sources: Mapping[str, DType] = field(default_factory=dict)
     is_narrow: bool = False
     is_quantised: bool = False
+    unquantised: frozenset[str] = frozenset()
     has_random_ops: bool = False
 
     @classmethod
@@ -134,13 +136,15 @@ class CutCandidates:
         """The candidates of a graph that no pass has changed yet."""
         integers = rounded_integers(graph)
         ops = [op for each in graph.regions() for op in each.ops]
+        is_quantised = any(flags(op).is_quantized for op in ops)
         return cls(
             before_saturation=values_before_saturation(graph),
             optional=floating_point_values(graph),
             required={**integers, **discontinuity_inputs(graph)},
             rounding_sources=rounding_sources(graph, {*integers, *(value.name for value in _truncated(graph))}),
             is_narrow=graph.has_dtype(DType.FLOAT16) or graph.has_dtype(DType.BFLOAT16),
-            is_quantised=any(flags(op).is_quantized for op in ops),
+            is_quantised=is_quantised,
+            unquantised=unquantised_outputs(graph) if is_quantised else frozenset(),
             has_random_ops=any(op.kind in RANDOM_OPS for op in ops),
         )
 
@@ -159,6 +163,16 @@ class CutCandidates:
     def names(self) -> list[str]:
         """The names of all candidates."""
         return list(dict.fromkeys([*self.required, *self.before_saturation, *self.optional]))
+
+
+def unquantised_outputs(graph: Graph) -> frozenset[str]:
+    """The outputs that no quantised op precedes."""
+    rounded: set[Value] = set()
+    for op in graph.ops:
+        inner = (each for body in op.bodies.values() for region in body.regions() for each in region.ops)
+        if any(flags(each).is_quantized for each in (op, *inner)) or not rounded.isdisjoint(op.inputs):
+            rounded.update(each for each in op.outputs if each is not None)
+    return frozenset(output.name for output in graph.outputs if output not in rounded)
 
 
 def values_before_saturation(graph: Graph) -> list[str]:

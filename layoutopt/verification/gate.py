@@ -263,8 +263,8 @@ def _compare_by_segments(
 
         def is_sufficient(verdict: Verification) -> bool:
             is_conclusive = verdict.is_conclusive and verdict.depends_on_inputs and is_complete and not always_cuts
-            cannot_run = verdict.status == "failed" and not verdict.comparisons
-            return is_conclusive or cannot_run or verdict.status == "not verified"
+            is_failed = verdict.status == "failed" and (not verdict.comparisons or _is_rounded(verdict, candidates))
+            return is_conclusive or is_failed or verdict.status == "not verified"
 
         if is_sufficient(verdict):
             return verdict
@@ -327,15 +327,19 @@ def verdicts_as_a_whole(
     if candidates.is_narrow and not candidates.is_quantised:
         yield _compare_upcast(original, rewritten, request, verdict)
     elif candidates.is_quantised:
-        yield _compare_quantised(original, rewritten, request, verdict)
+        is_last = verdict.status != "failed" or _is_rounded(verdict, candidates)
+        yield verdict if is_last else _compare_unoptimised(original, rewritten, request, verdict)
 
 
-def _compare_quantised(
+def _is_rounded(verdict: Verification, candidates: CutCandidates) -> bool:
+    """Whether an output of a quantised model differs that no quantised op precedes."""
+    return any(not each.passed and each.name in candidates.unquantised for each in verdict.comparisons)
+
+
+def _compare_unoptimised(
     original: Runnable, rewritten: Runnable, request: Request, verdict: Verification
 ) -> Verification:
-    """The verdict on quantised models, after a comparison without onnxruntime's optimisations if they differ with them."""
-    if verdict.status != "failed":
-        return verdict
+    """The verdict on quantised models that differ with onnxruntime's optimisations, after a comparison without them."""
     unoptimised = PairOfModels(original, rewritten, request, is_optimised=False).verdict()
     if unoptimised.status == "passed":
         return replace(unoptimised, reason=f"without onnxruntime's optimisations; with them {verdict.reason}")
