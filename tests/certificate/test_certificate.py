@@ -172,8 +172,5 @@ def test_the_checker_runs_without_the_compiler() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     others = {name for name in found if not name.startswith("layoutopt.certificate")}
-    package = {
-        "layoutopt.runtime",
-        "layoutopt.runtime.telemetry",
-    }  # layoutopt/__init__.py disables onnxruntime's telemetry
+    package = {"layoutopt.runtime", "layoutopt.runtime.telemetry"}  # layoutopt disables onnxruntime's telemetry
     assert others <= {"layoutopt.errors", "layoutopt.version"} | package

@@ -23,19 +23,12 @@ FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class Difference:
-    """One output of two models.
-
-    Attributes:
-        output: its name.
-        error: the largest difference of the two models.
-        rounding: the largest difference that rounding alone makes in the original.
-        scale: the largest magnitude of the original's output; 0 for types other than floating point.
-    """
+    """One output of two models."""
 
     output: str
-    error: float
-    rounding: float
-    scale: float
+    error: float  # the largest difference of the two models
+    rounding: float  # the largest difference that rounding alone makes in the original
+    scale: float  # the largest magnitude of the original's output; 0 for types other than floating point
 
     @property
     def is_rounding(self) -> bool:

@@ -37,12 +37,7 @@ def families() -> list[LoweredKernel]:
 
 
 class InventedTimes:
-    """Times of kernels from their keys: 10 us times a number between 1 / factor and factor.
-
-    Attributes:
-        timed: the keys of the kernels that were timed.
-        speed: the speed of the machine.
-    """
+    """Times of kernels from their keys: 10 us times a number between 1 / factor and factor; `timed` are the keys so far."""
 
     def __init__(self, factor: float) -> None:
         self.factor = factor

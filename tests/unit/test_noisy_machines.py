@@ -2,19 +2,9 @@
 
 Time is simulated: sessions advance a clock. Noise is a function of the time that is being simulated and of the model, 0 or 1,
 which returns how much longer a run takes. Sessions of one model differ by their placement in memory, which blocks share with no
-other. Printed and covered with 1,000 seeds per row, one thread, in %:
+other.
 
-    noise                                                  printed   covered
-    none                                                     99.2      95.1
-    bursts                                                   98.9      94.4
-    drift                                                    99.3      95.6
-    neighbour                                                98.7      95.9
-    drift of minutes                                         99.3      95.5
-    load on the original only                                97.5      95.2
-    load on the rewritten model only                         97.6      95.4
-
-Load that affects one model from the first block to the last cannot be noticed: of loads of 3 s with pauses of 3 s, 86 % of the
-intervals are printed, of which 75 % contain the true ratio."""
+Load that affects one model from the first block to the last cannot be noticed."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -348,3 +348,27 @@ def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() 
     assert not layoutopt.optimize(result.proto, "cpu").report.changed
     plain = text_model(HEADER + "agraph (float[1,8] x) => (float[1,8] y) <float[8] m> { y = Sub (x, m) }")
     assert not any(each.name == "widen-rows" for each in layoutopt.optimize(plain, "cpu").report.passes)
+
+
+OUTPUT_BEFORE_QUANTIZER = """<ir_version: 8, opset_import: ["" : 13]>
+g (float[1,16,6,3] x, float[1,32,32,32] z) => (float[1,8,2,6,3] v, float[1,2,8,6,3] y, OUTPUT, float[1,32,32,32] w)
+<int64[5] s5 = {1,8,2,6,3}, int64[3] s3 = {1,16,18}, float s = {0.03}, uint8 n = {128}, float[32,32,3,3] k, float[32] b>
+{
+    c = Conv <pads = [1,1,1,1]> (z, k) d = BatchNormalization (c, b, b, b, b) w = Relu (d)
+    a = Relu (x) v = Reshape (a, s5) t = Transpose <perm = [0,2,1,3,4]> (v)
+    q = QuantizeLinear (t, s, n) y = DequantizeLinear (q, s, n) READER
+}"""
+
+
+def test_an_output_before_a_quantizer_is_not_rounded() -> None:
+    """onnxruntime rounds an output that only a Transpose before a QuantizeLinear reads."""
+
+    def result(output: str, reader: str) -> onnx.ModelProto:
+        text = OUTPUT_BEFORE_QUANTIZER.replace("OUTPUT", output).replace("READER", reader)
+        return layoutopt.optimize(text_model(text), "cpu", measure=False).proto
+
+    feed = {name: np.ones(shape, np.float32) * 0.1 for name, shape in [("x", (1, 16, 6, 3)), ("z", (1, 32, 32, 32))]}
+    session = inference_session(result("float[1,16,18] u", "u = Reshape (v, s3)").SerializeToString())
+    assert (session.run(["v"], feed)[0] == np.float32(0.1)).all()
+    with pytest.raises(layoutopt.VerificationError, match="v differs"):
+        result("float[1,16,6,3] u", "u = Sigmoid (x) e = Sin (v)")
