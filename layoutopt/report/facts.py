@@ -109,7 +109,7 @@ def _speed(report: Report) -> Iterator[Fact]:
         first = measurement.sizes[0]
         value, tone = f"{ratio_text(first.speed_up)}, measured", _tone(first)
         yield Fact("speed", value, _interval(first), tone=tone, level="verdict")
-    elif (ratio := report.estimated_speed_up) is not None:
+    elif ratio := report.estimated_speed_up:  # 0 for a pin in a model that takes no time
         reason = measurement.reason if measurement is not None and measurement.reason != "off" else ""
         detail = f"not measured: {reason}" if reason else ""
         yield Fact("speed", f"{ratio_text(ratio)}, estimated", detail, level="verdict")

@@ -202,7 +202,9 @@ def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
     for size in range(len(blocks[0].runs[0])):
         before, after = ([block.runs[each][size] for block in blocks] for each in (0, number))
         medians = median(map(min, before)), median(map(min, after))
-        runs = ratio(before, after, _EARLY if len(blocks) < BLOCKS else 1.0)
+        runs = ratio(before, after)
+        if len(blocks) < BLOCKS and runs.value > 1:  # a loss takes all blocks that there is time for
+            runs = ratio(before, after, _EARLY)
         found.append(SpeedUp(*medians, runs, null_ratio(before), created, creation, len(blocks)))
     return found
 

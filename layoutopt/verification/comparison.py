@@ -14,9 +14,8 @@ and q', p', y' must equal q, p, y up to the rounding of one segment. This finds 
 network would hide, and accepts differences that one rounding or discontinuous op has caused. If all segments agree, the models
 are equivalent. A segmented comparison runs without optimisations; a model that is larger than memory is run in parts (`parts`).
 
-Three things are perturbed, one after the other until the verdict is clear: inputs (one unit in the last place); without cuts,
-the order of computation, by running the model with and without onnxruntime's optimisations; and sums
-(`perturbation.perturb_sums`), with cuts only where segments differ by more than `ULPS`. The two levels may compute different
+Three things are perturbed: inputs (one unit in the last place), sums (`perturbation.perturb_sums`), and, without cuts, the
+order of computation, by running the model with and without onnxruntime's optimisations. The two levels may compute different
 functions: some of onnxruntime's rewrites change a quantised model by whole quantisation steps, a few are wrong. Where they
 differ by more than `ROUNDING_FACTOR` spreads, the difference is not part of the spread, and a rewritten model has to agree with
 one of the levels.
@@ -48,7 +47,6 @@ from layoutopt.verification.edits import (
     add_bound_outputs,
     add_outputs,
     cut_at,
-    keep_computed,
     tensors_between,
     upcast_to_float32,
 )
@@ -72,8 +70,6 @@ SENSITIVITY = 100
 ROUNDING_ULPS = 32
 """Typical difference of two floating-point values, in units in the last place of the largest one. It determines how many of the
 integers that they are rounded to may differ; at least one may."""
-
-_NUM_QUICK = 2  # perturbations of a whole model that cost least: of inputs, and of the optimisation level
 
 _FULL_RANGE_BITS = 16
 """Integers of up to 16 bits are assumed to use their whole range, wider ones up to the largest element."""
@@ -121,71 +117,40 @@ class PairOfModels:
     narrow: Runnable | None = None
 
     def verdict(self) -> Verification:
-        """The first verdict that is conclusive, or the last one."""
-        verdict = Verification("passed")
-        for verdict in self.verdicts():
-            if verdict.is_conclusive:
-                break
-        return verdict
-
-    def verdicts(self) -> Iterator[Verification]:
-        """Run both models, one after the other, and compare their outputs and the values at cuts.
-
-        The rounding spread that costs least to measure comes first, and a verdict by more of it follows while that may matter.
-        """
-        is_quick = self.is_optimised and not self.request.defers_spread
-        num_sets = 2 if is_quick else 1
-        loaded = load_and_run(self._exposed(), self.request, is_optimised=self.is_optimised, num_sets=num_sets)
+        """Run both models, one after the other, and compare their outputs and the values at cuts."""
+        loaded = load_and_run(self._exposed(), self.request, is_optimised=self.is_optimised)
         if isinstance(loaded, str):
-            yield Verification("not verified", f"{self._prefix}{loaded}")
-            return
+            return Verification("not verified", f"{self._prefix}{loaded}")
         session, runs = loaded
         names = [name for name in runs[0].values if not name.endswith((LOWER, UPPER, PERTURBATION))]
         misdeclared: dict[str, str] = {}
         for run in runs:
             misdeclared |= misdeclared_outputs(session, run.values)
-        spread = RoundingSpread(dict.fromkeys(names, Difference()))
         try:
-            moved = self._moved_by_inputs(session, _one_per_size(runs), names) if is_quick else []
+            if self.request.defers_spread:
+                spread = RoundingSpread(dict.fromkeys(names, Difference()))
+            else:
+                spread = self._spread(session, runs, names)
             del session, loaded  # two models are never in memory at once
             actual_values = self._rewritten_values(runs, names)
-            verdict = self._verdict(runs, actual_values, spread, misdeclared)
-            if not is_quick and (verdict.status == "passed" or self.is_optimised):
-                again = replace(self, request=replace(self.request, defers_spread=False))
-                yield from (verdict,) if verdict.status == "passed" else again.verdicts()
-                return
-            differing = names if is_quick else [each.name for each in verdict.comparisons if not each.passed]
-            for number, found in enumerate(self._spreads(runs, list(dict.fromkeys(differing)), moved)):
-                spread = replace(found, by_name={**spread.by_name, **found.by_name})
-                verdict = self._verdict(runs, actual_values, spread, misdeclared)
-                if verdict.is_conclusive if is_quick else verdict.status == "passed":
-                    break
-                if is_quick and number == _NUM_QUICK - 1 and not misdeclared:
-                    yield verdict
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
-            yield self._not_run(error, misdeclared)
-            return
-        if verdict.status == "passed" or not misdeclared:
-            yield verdict if self.is_optimised else replace(verdict, tensors=self._differing(verdict.comparisons))
-        else:
-            yield _misdeclared(misdeclared)
-
-    def _verdict(
-        self,
-        runs: Sequence[Run],
-        actual_values: Sequence[Values],
-        spread: RoundingSpread,
-        misdeclared: Mapping[str, str],
-    ) -> Verification:
-        """The verdict on the rewritten model's values, by the spread of the original's."""
+            return self._not_run(error, misdeclared)
         comparisons = [
             self._comparison(name, run, actual[name], spread, number, misdeclared)
             for number, (run, actual) in enumerate(zip(runs, actual_values, strict=True))
-            for name in spread.by_name
+            for name in names
         ]
-        outputs = [name for name in spread.by_name if name not in self._at_cuts]
-        return Verification.of(comparisons, depends_on_inputs(runs, outputs, spread.by_name), sizes_of(runs))
+        outputs = [name for name in names if name not in self._at_cuts]
+        depends = depends_on_inputs(runs, outputs, spread.by_name)
+        verdict = Verification.of(comparisons, depends, sizes_of(runs))
+        if verdict.status == "passed":
+            return verdict
+        if self.request.defers_spread:
+            return replace(self, request=replace(self.request, defers_spread=False)).verdict()
+        if misdeclared:
+            return _misdeclared(misdeclared)
+        return verdict if self.is_optimised else replace(verdict, tensors=self._differing(comparisons))
 
     @property
     def _prefix(self) -> str:
@@ -221,71 +186,42 @@ class PairOfModels:
         add_bound_outputs(message, self.cuts.relative_margins)
         return self.original.edited(message)
 
-    def _cut(
-        self, model: Runnable, names: Sequence[str], dtypes: Mapping[str, DType], computed: Sequence[str] | None = None
-    ) -> Runnable:
-        """A model that is cut at values and has further outputs, or, if it is cut, only the nodes that `computed` needs."""
+    def _cut(self, model: Runnable, names: Sequence[str], dtypes: Mapping[str, DType]) -> Runnable:
+        """A model that is cut at values and has further outputs."""
         if not names and not dtypes:
             return model
         message = model.message()
         add_outputs(message, [name for name in names if name not in dtypes])
         cut_at(message, dtypes)
-        if computed is not None and dtypes:
-            keep_computed(message, {each for name in computed for each in (name, f"{name}{COMPUTED}")})
         return model.edited(message)
 
-    def _spreads(self, runs: Sequence[Run], names: Sequence[str], moved: Sequence[Values]) -> Iterator[RoundingSpread]:
-        """The rounding spread of values of the original, each within its segment, by one more perturbation each time.
-
-        Args:
-            runs: the runs of the original, of which the first at each size is perturbed.
-            names: the values.
-            moved: the differences that perturbed inputs make, if it is optimised: the first perturbation; the second one is
-                the other optimisation level.
-        """
-        cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes, names)
-        differences, singles = list(moved), _one_per_size(runs)
-        plain: Sequence[Values] = [run.values for run in singles]
-        levels: Mapping[str, Difference] = {}
-        load = partial(cut.session, is_optimised=False)
+    def _spread(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
+        """Measure the rounding spread of every value within its segment of the original."""
+        seed = self.request.seed
+        cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
+        plain: Sequence[Values] | None = [run.values for run in runs]
+        differences: list[Mapping[str, Difference]] = []
         if self.is_optimised:
-            yield RoundingSpread(_largest(names, differences))
-            plain = [] if self.request.is_late else self._run_again(load, singles, names)
-            if not plain:
-                return
-            levels = _largest(names, _differences([run.values for run in singles], plain))
-            yield self._by_levels(_largest(names, differences), levels)
+            for run in runs:
+                differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
+            load = partial(cut.session, is_optimised=False)
+            plain = None if self.request.is_late else self._run_again(load, runs, names) or None
         for copy, moves_inputs in self._perturbed(cut):
-            if self.is_optimised and self.request.is_late:
+            if plain is None or (self.is_optimised and self.request.is_late):
                 break
-            load_copy, seed = partial(copy.session, is_optimised=False), self.request.seed + 7
-            differences += _differences(
-                plain, self._run_again(load_copy, singles, names, seed if moves_inputs else None)
-            )
-            yield self._by_levels(_largest(names, differences), levels)
-        spread = self._by_levels(_largest(names, differences), levels)
-        if spread.level_dependent:
-            yield replace(spread, unoptimised=self._run_again(load, runs, names) or None)
-
-    @staticmethod
-    def _by_levels(perturbations: Mapping[str, Difference], levels: Mapping[str, Difference]) -> RoundingSpread:
-        """The spread by perturbations and, where these explain it, by the difference of onnxruntime's optimisation levels."""
+            load = partial(copy.session, is_optimised=False)
+            differences += _differences(plain, self._run_again(load, runs, names, seed + 7 if moves_inputs else None))
+        perturbations = _largest(names, differences)
+        if not self.is_optimised or plain is None:
+            return RoundingSpread(perturbations)
+        levels = _largest(names, _differences([run.values for run in runs], plain))
         differ = frozenset(
             name
-            for name, found in levels.items()
-            if not found.is_within(perturbations[name].scaled(ROUNDING_FACTOR) | Difference(_FLOOR, _FLOOR))
+            for name, found in perturbations.items()
+            if not levels[name].is_within(found.scaled(ROUNDING_FACTOR) | Difference(_FLOOR, _FLOOR))
         )
-        spread = {
-            name: found if name in differ else found | levels.get(name, found) for name, found in perturbations.items()
-        }
-        return RoundingSpread(spread, None, differ)
-
-    def _moved_by_inputs(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> list[Values]:
-        """The difference that perturbed inputs make in every value, one mapping per run of the original that succeeds."""
-        seed, found = self.request.seed + 11, list[Values]()
-        for run in runs:
-            found += _differences([run.values], self._run_again(lambda: session, [run], names, seed))
-        return found
+        spread = {name: found if name in differ else found | levels[name] for name, found in perturbations.items()}
+        return RoundingSpread(spread, plain if differ else None, differ)
 
     def _perturbed(self, cut: Runnable) -> Iterator[tuple[Runnable, bool]]:
         """Copies of the cut original with perturbed sums or weights, and whether their inputs are perturbed too."""
@@ -299,7 +235,7 @@ class PairOfModels:
             return
         found = error_growths(self.original.message(), self.rewritten.message())
         growths = {f"{name}{suffix}": growth for name, growth in found.items() for suffix in ("", COMPUTED)}
-        for each in (COHERENT, seed):
+        for each in (seed, COHERENT):
             moves_inputs = not self.is_optimised and each != COHERENT
             yield cut.edited(perturb_sums(cut.message(), each, growths)), moves_inputs
 
@@ -387,11 +323,6 @@ class PairOfModels:
         return Comparison.against_spread(
             name, expected, found, spread.by_name[name], factor=factor, at_sizes=run.at_sizes
         )
-
-
-def _one_per_size(runs: Sequence[Run]) -> list[Run]:
-    """The first run at each size."""
-    return list({tuple(run.sizes.items()): run for run in reversed(runs)}.values())[::-1]
 
 
 def _differences(expected: Sequence[Values], actual: Sequence[Values]) -> list[dict[str, Difference]]:

@@ -120,16 +120,6 @@ def cut_at(message: onnx.ModelProto, values: Mapping[str, DType]) -> None:
         message.graph.output.append(onnx.helper.make_tensor_value_info(f"{name}{COMPUTED}", element, None))
 
 
-def keep_computed(message: onnx.ModelProto, names: Collection[str]) -> None:
-    """Remove the graph outputs that are not in `names`, and the nodes of the main graph that compute nothing for the rest."""
-    outputs = [info for info in message.graph.output if info.name in names]
-    needed = tensors_between(message, [info.name for info in outputs], ())
-    kept = [node for node in message.graph.node if not needed.isdisjoint(node.output)]
-    for field, items in ((message.graph.output, outputs), (message.graph.node, kept)):
-        del field[:]
-        field.extend(items)
-
-
 def upcast_to_float32(model: bytes | str | PathLike[str]) -> bytes | None:
     """The serialised model with float32 computations; None if it would be too large for one file.
 

@@ -3,7 +3,7 @@
 1. Both models are compared as a whole. The operands of a final Softmax or Sigmoid, which hides differences, are outputs too.
 2. They are compared segment by segment where the first comparison is inconclusive: the difference is larger than the rounding
    spread, the spread is large enough to hide faults, or the outputs hardly depend on the inputs. If the weights do not fit into
-   memory, this is the only comparison (`parts`). Sums of the whole model are perturbed only if the segments differ.
+   memory, this is the only comparison (`parts`).
 
 Where there is no record of the rewrite, values that both models have are matched by name and content: on one set of inputs, the
 array that B computes for a name of A must contain the tensor of A in a known format. A wrong match hides no fault, because the
@@ -252,34 +252,24 @@ def _compare_by_segments(
         return [each for each in match(original, final, request, names) if each.original in computed]
 
     verdict = Verification("passed")
-    whole: Iterator[Verification] = iter(())
     if not original.is_parted:
         saturated = common(candidates.before_saturation)
         computed = computed_names(final.message()) if saturated else set()
         observed = [each for each in saturated if each.rewritten in computed]
-        whole = verdicts_as_a_whole(original, final, replace(request, observed=observed), candidates)
-        verdict = next(whole)
+        verdict = compare_as_a_whole(original, final, replace(request, observed=observed), candidates)
         is_complete = len(observed) == len(candidates.before_saturation)
-
-        def is_sufficient(verdict: Verification) -> bool:
-            is_conclusive = verdict.is_conclusive and verdict.depends_on_inputs and is_complete and not always_cuts
-            is_failed = verdict.status == "failed" and (not verdict.comparisons or _is_rounded(verdict, candidates))
-            return is_conclusive or is_failed or verdict.status == "not verified"
-
-        if is_sufficient(verdict):
+        is_sufficient = verdict.is_conclusive and verdict.depends_on_inputs and is_complete and not always_cuts
+        is_failed = verdict.status == "failed" and (not verdict.comparisons or _is_rounded(verdict, candidates))
+        if is_sufficient or is_failed or verdict.status == "not verified":
             return verdict
     cuts, cuttable = candidates.cuts(common(candidates.names)), final
     if not cuts.values and not original.is_parted:
-        return _last(verdict, whole)
+        return verdict
     if unoptimised is not None:
         cuttable, _ = _prepared(unoptimised(), candidates)
         if not _is_baking_equivalent(cuttable, final, request, candidates):
-            return _last(verdict, whole)
-    segments = PairOfModels(original, cuttable, request, cuts, is_optimised=False).verdict()
-    if segments.status != "passed" and not original.is_parted:
-        verdict = _last(verdict, whole)
-        if is_sufficient(verdict):
             return verdict
+    segments = PairOfModels(original, cuttable, request, cuts, is_optimised=False).verdict()
     if segments.status == "failed":
         sizes = segments.sizes if original.is_parted else verdict.sizes
         return replace(segments, reason=f"segment by segment {segments.reason}", sizes=sizes)
@@ -292,9 +282,9 @@ def _compare_by_segments(
         return replace(verdict, reason=f"{verdict.reason or 'as a whole only'}; {segments.reason}")
     if verdict.is_conclusive:
         return replace(verdict, depends_on_inputs=True)
-    difference_of_whole = verdict.reason or verdict.worst.description if verdict.worst is not None else verdict.reason
+    whole = verdict.reason or verdict.worst.description if verdict.worst is not None else verdict.reason
     comparisons = verdict.comparisons if verdict.status == "passed" else segments.comparisons
-    reason = f"segment by segment; as a whole {difference_of_whole}"
+    reason = f"segment by segment; as a whole {whole}"
     return replace(verdict, status="passed", reason=reason, comparisons=comparisons, depends_on_inputs=True)
 
 
@@ -309,48 +299,22 @@ def compare_as_a_whole(
     original: Runnable, rewritten: Runnable, request: Request, candidates: CutCandidates
 ) -> Verification:
     """Compare two models; a second time if they use narrow types or integers and the first comparison is inconclusive."""
-    *_, verdict = verdicts_as_a_whole(original, rewritten, request, candidates)
-    return verdict
-
-
-def verdicts_as_a_whole(
-    original: Runnable, rewritten: Runnable, request: Request, candidates: CutCandidates
-) -> Iterator[Verification]:
-    """The verdicts of `compare_as_a_whole`: one by a part of the rounding spread, if the models have no narrow types or
-    integers, and the final one if the first is not conclusive."""
-    verdict = Verification("passed")
-    for verdict in PairOfModels(original, rewritten, request).verdicts():
-        if verdict.is_conclusive or not (candidates.is_narrow or candidates.is_quantised):
-            yield verdict
+    verdict = PairOfModels(original, rewritten, request).verdict()
     if verdict.is_conclusive:
-        return
+        return verdict
     if candidates.is_narrow and not candidates.is_quantised:
-        yield _compare_upcast(original, rewritten, request, verdict)
-    elif candidates.is_quantised:
-        is_last = verdict.status != "failed" or _is_rounded(verdict, candidates)
-        yield verdict if is_last else _compare_unoptimised(original, rewritten, request, verdict)
-
-
-def _is_rounded(verdict: Verification, candidates: CutCandidates) -> bool:
-    """Whether an output of a quantised model differs that no quantised op precedes."""
-    return any(not each.passed and each.name in candidates.unquantised for each in verdict.comparisons)
-
-
-def _compare_unoptimised(
-    original: Runnable, rewritten: Runnable, request: Request, verdict: Verification
-) -> Verification:
-    """The verdict on quantised models that differ with onnxruntime's optimisations, after a comparison without them."""
+        return _compare_upcast(original, rewritten, request, verdict)
+    if verdict.status != "failed" or not candidates.is_quantised or _is_rounded(verdict, candidates):
+        return verdict
     unoptimised = PairOfModels(original, rewritten, request, is_optimised=False).verdict()
     if unoptimised.status == "passed":
         return replace(unoptimised, reason=f"without onnxruntime's optimisations; with them {verdict.reason}")
     return verdict if unoptimised.status == "not verified" else unoptimised
 
 
-def _last(verdict: Verification, more: Iterator[Verification]) -> Verification:
-    """The last of one verdict and more."""
-    for each in more:
-        verdict = each
-    return verdict
+def _is_rounded(verdict: Verification, candidates: CutCandidates) -> bool:
+    """Whether an output of a quantised model differs that no quantised op precedes."""
+    return any(not each.passed and each.name in candidates.unquantised for each in verdict.comparisons)
 
 
 def _compare_upcast(original: Runnable, rewritten: Runnable, request: Request, verdict: Verification) -> Verification:

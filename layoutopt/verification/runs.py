@@ -104,10 +104,8 @@ def _at_sizes(sizes: Mapping[str, int]) -> str:
     return f" at {sizes_text(sizes)}" if sizes else ""
 
 
-def run_original(
-    session: AnySession, request: Request, *, only_once: bool = False, num_sets: int = 2
-) -> tuple[list[Run], list[str]]:
-    """The runs at up to `COMPARED_SIZES` sizes, `num_sets` at the first; the errors of sizes at which the model does not run.
+def run_original(session: AnySession, request: Request, *, only_once: bool = False) -> tuple[list[Run], list[str]]:
+    """The runs at up to `COMPARED_SIZES` sizes, two at the first; and the errors of the sizes at which the model does not run.
 
     If the model runs at no size with random values, simpler values are tried. A size for which there is too little memory is
     skipped if the model runs at another one.
@@ -116,7 +114,6 @@ def run_original(
         session: the original.
         request: the test inputs and the seed.
         only_once: stop after the first set of inputs on which the model runs.
-        num_sets: the number of sets of inputs at the first size.
 
     Raises:
         MemoryError: there is too little memory at every size.
@@ -133,7 +130,7 @@ def run_original(
             if runs and only_once:
                 break
             # Two sets of inputs of one size show whether the outputs depend on the inputs.
-            count = 1 if only_once or done.get(sample.group) else num_sets
+            count = 1 if only_once or done.get(sample.group) else 2
             try:
                 feeds = list(islice(sample.feeds, count))
                 outputs = session.run_all(None, feeds, RUN_SECONDS)
@@ -152,7 +149,7 @@ def run_original(
 
 
 def load_and_run(
-    model: Runnable, request: Request, *, is_optimised: bool = True, **limits: Any
+    model: Runnable, request: Request, *, is_optimised: bool = True, only_once: bool = False
 ) -> tuple[AnySession, list[Run]] | str:
     """A session of the original and its runs by `run_original`; or the reason why it cannot be run, in one line."""
     try:
@@ -160,7 +157,7 @@ def load_and_run(
     except RUN_ERRORS as error:
         raise_if_out_of_memory(error)
         return f"the original cannot be run: {error_message(error)}"
-    runs, failures = run_original(session, request, **limits)
+    runs, failures = run_original(session, request, only_once=only_once)
     return (session, runs) if runs else f"the original cannot be run{failures[0]}"
 
 

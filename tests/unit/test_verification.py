@@ -325,7 +325,7 @@ def test_no_more_than_that(change: dict[str, float]) -> None:
 
 
 def test_segments_do_not_clear_a_model_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "verdicts_as_a_whole", lambda *_: iter([Verification("failed", "it cannot be run")]))
+    monkeypatch.setattr(gate, "compare_as_a_whole", lambda *_, **__: Verification("failed", "it cannot be run"))
     with pytest.raises(VerificationError, match="it cannot be run"):
         layoutopt.optimize(cut(), "ascend-910b")
 
