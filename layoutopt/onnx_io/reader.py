@@ -113,7 +113,7 @@ def _hold_arrays(model: ir.Model) -> None:
     for value, tensor in weights(model):
         if isinstance(tensor, ir.TensorProtoTensor):
             value.const_value = _held(tensor)
-    graphs = (model.graph, *model.functions.values())
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for node in (node for each in graphs for node in each.all_nodes()):
         for name, attribute in tuple(node.attributes.items()):
             if isinstance(attribute.value, ir.TensorProtoTensor):
