@@ -119,11 +119,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _MODULES[name] == "layoutopt.formats":
-        return getattr(import_module(_MODULES[name]), name)
-    from layoutopt.runtime.lean_import import import_lean  # certificates import no other module of this package
-
-    return getattr(import_lean(_MODULES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

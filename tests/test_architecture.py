@@ -172,7 +172,7 @@ OPTIMIZE = "sympy jinja2 joblib asyncio layoutopt.page layoutopt.explanation lay
     ("program", "unused"),
     [
         ("layoutopt", "numpy onnx onnx_ir onnxruntime highspy networkx typer rich pydantic layoutopt.registry"),
-        ("layoutopt; layoutopt.optimize", OPTIMIZE),
+        ("layoutopt; layoutopt.optimize", OPTIMIZE.removeprefix("sympy ")),
         ("layoutopt.cli.options as of; of.import_lean('layoutopt.cli.optimization')", OPTIMIZE),
     ],
 )

@@ -12,3 +12,5 @@ _BUILT_IN = (Functions(), Ascend(), OnnxRuntime(), Standard(), Ops())
 DIALECTS: EntryPoints[Dialect] = EntryPoints(
     "layoutopt.dialects", instance_of(Dialect, _NEEDS), built_in={each.name: each for each in _BUILT_IN}
 )
+
+__all__ = ["DIALECTS", "Ascend", "Dialect", "Functions", "OnnxRuntime", "Ops", "Standard"]

@@ -24,3 +24,38 @@ from layoutopt.formats.extent import (
 from layoutopt.formats.format import Format, Part
 from layoutopt.formats.layout import Layout, pack, packed_view, unpack
 from layoutopt.formats.reshape import propagate_reshape
+
+__all__ = [
+    "UNKNOWN",
+    "Conversion",
+    "Dim",
+    "Entry",
+    "Extent",
+    "Format",
+    "Layout",
+    "Pad",
+    "Part",
+    "Reshape",
+    "Shape",
+    "Slice",
+    "Step",
+    "Transpose",
+    "as_shape",
+    "c0",
+    "entries",
+    "format_system",
+    "fractal_nz",
+    "is_unknown",
+    "lookup",
+    "pack",
+    "packed_view",
+    "parse_extent",
+    "product",
+    "propagate_reshape",
+    "quoted",
+    "quotient",
+    "run",
+    "unpack",
+    "unquoted",
+    "volume",
+]

@@ -1,7 +1,8 @@
 """The import of a module of layoutopt without what would take half of the time: sympy, and garbage collections.
 
 onnx_ir requires sympy for arithmetic on symbolic dimensions only. `importlib.util.LazyLoader` would let a second thread read a
-half-loaded module before Python 3.11.9. Collections would traverse all modules again and again.
+half-loaded module before Python 3.11.9. Collections would traverse all modules again and again. Only the command line imports
+so: in a user's process, other threads would find collections disabled, and the deferred modules.
 """
 
 import gc
