@@ -173,7 +173,7 @@ OPTIMIZE = "sympy jinja2 joblib asyncio layoutopt.page layoutopt.explanation lay
     [
         ("layoutopt", "numpy onnx onnx_ir onnxruntime highspy networkx typer rich pydantic layoutopt.registry"),
         ("layoutopt; layoutopt.optimize", OPTIMIZE.removeprefix("sympy ")),
-        ("layoutopt.cli.options as of; of.import_lean('layoutopt.cli.optimization')", OPTIMIZE),
+        ("layoutopt.cli.options as of; of.import_without_sympy('layoutopt.cli.optimization')", OPTIMIZE),
     ],
 )
 def test_imports_load_no_library_in_vain(program: str, unused: str) -> None:

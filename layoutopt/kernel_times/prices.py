@@ -78,9 +78,8 @@ class StoredPrices(MeasuredPrices):
         self._kernels: dict[Hashable, LoweredKernel | None] = {}
         self.priced: list[PricedKernel] = []
         self.is_cautious = False  # whether the prices of kernels that were not timed are raised
-        self.uses_alternatives = (
-            True  # whether a convolution has the price of its fastest algorithm, not of the default one
-        )
+        # whether a convolution has the price of its fastest algorithm, not of the default one
+        self.uses_alternatives = True
 
     @override
     def kernel(self, op: Op, formats: Mapping[Slot, Format], estimate: float) -> float:

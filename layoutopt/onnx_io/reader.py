@@ -96,7 +96,7 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
         where = str(repairs.source) if isinstance(repairs.source, Path) else "model"
         raise ModelError(f"cannot be understood: {_reason(error)}", where=where, hint=_EXPORT) from error
     RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
-    _hold_arrays(model)
+    _copy_weights(model)
     model.graph.meta[MAP_TYPES] = map_types
     folder.locate(model)
     model.graph.meta[REPAIRS] = repairs
@@ -105,23 +105,23 @@ def _converted(proto: onnx.ModelProto, folder: DataFolder, repairs: Repairs) -> 
     return model
 
 
-def _hold_arrays(model: ir.Model) -> None:
+def _copy_weights(model: ir.Model) -> None:
     """Replace weights in the message by arrays and small messages of their own.
 
     A message copies a weight whenever it is read, and its memory is freed as a whole, once no tensor of it is used.
     """
     for value, tensor in weights(model):
         if isinstance(tensor, ir.TensorProtoTensor):
-            value.const_value = _held(tensor)
+            value.const_value = _copied(tensor)
     graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for node in (node for each in graphs for node in each.all_nodes()):
         for name, attribute in tuple(node.attributes.items()):
             if isinstance(attribute.value, ir.TensorProtoTensor):
-                held, text = _held(attribute.value), attribute.doc_string
-                node.attributes[name] = ir.AttrTensor(name, held, doc_string=text)
+                copied, text = _copied(attribute.value), attribute.doc_string
+                node.attributes[name] = ir.AttrTensor(name, copied, doc_string=text)
 
 
-def _held(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
+def _copied(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
     if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8 or tensor.nbytes < _LARGE:
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor.raw)

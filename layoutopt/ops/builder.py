@@ -88,6 +88,7 @@ class Packed:
 ArrayShape: TypeAlias = Callable[[Format, Shape], Shape]
 
 _ZERO_IS_ZERO_SINCE = 14
+_EXPAND_SINCE = 8
 """The opset since which Reshape has the attribute `allowzero`."""
 
 _PAD_TYPES = frozenset({DType.FLOAT16, DType.FLOAT32, DType.FLOAT64})
@@ -228,12 +229,18 @@ class OpBuilder:
         extents, rank = like.dims[-axes:], len(like.dims)
         if value.dims[-axes:] == extents:
             return value
+        type = value.type_with((*value.dims[:-axes], *extents))
+        if self._opset < _EXPAND_SINCE:
+            own = zip(value.dims[-axes:], extents, strict=True)
+            copies = (*(1,) * (len(value.dims) - axes), *(1 if before == after else after for before, after in own))
+            (result,) = self.op("Tile", [value, self._extents_tensor(like, copies)], [type])
+            return result
         if all(isinstance(extent, int) for extent in extents):
             target = self.constant(np.asarray(extents, dtype=np.int64), "extents")
         else:
             (whole,) = self.op("Shape", [like], [TensorType(DType.INT64, (rank,))])
             target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
-        (result,) = self.op("Expand", [value, target], [value.type_with((*value.dims[:-axes], *extents))])
+        (result,) = self.op("Expand", [value, target], [type])
         return result
 
     def prepend_flatten(self, value: Value) -> Value:

@@ -429,7 +429,7 @@ class SampleInputs:
         given = self.given[0] if self.given else {}
         return {**self.draw(session, 0, sizes, style), **given}
 
-    def has_random_integers(self, session: Any) -> bool:
+    def has_random_integers_or_scalars(self, session: Any) -> bool:
         """Whether integers or a scalar of any type are random: as a shape, an axis or a count they may fit no op."""
         given = self.given[0] if self.given else {}
         others = (each.name for each in session.get_inputs() if each.type not in _FLOATING_POINT or not each.shape)

@@ -9,8 +9,8 @@ The machine is quiet enough if the original is as fast as itself in the same blo
 on the speed-up. If not, the measurement goes on with further blocks. The times that limit a measurement are processor times.
 
 Twelve blocks of a model whose run takes 0.1 s take ten seconds. Where runs are long, a measurement ends after three blocks or
-more once it is settled: the machine is quiet, and the lower end of the interval shows half of the speed-up or more. Blocks
-that agree by chance end it sooner, so intervals of fewer than twelve blocks are wider by `_EARLY`. A loss takes all blocks.
+more (early stopping) once the machine is quiet and the lower end of the interval shows half of the speed-up or more. Blocks
+that agree by chance end it sooner, so intervals of fewer than twelve blocks are wider by `_EARLY_WIDTH`. Losses do not end it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +31,8 @@ _MAX_BLOCKS = 36  # on a busy machine
 _MIN_BLOCKS = 3
 _MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
-_WARM_UP = 2  # runs: in the second, onnxruntime allocates the memory pattern of the first, a tenth of convnext_tiny's
-_EARLY = 1.15  # 94.4 to 96.3 of 100 such intervals contain the truth, for speed-ups of 1 to 1.6 and placements of 1 %
+_WARM_UP = 2  # runs: in the second, onnxruntime allocates its memory as the first one required
+_EARLY_WIDTH = 1.15  # tests/unit/test_noisy_machines.py counts how often such intervals contain the truth, too
 
 LONG_RUN = 0.02
 """Seconds of a run of the first model from which runs are long: there is no time for more than four of them in a block."""
@@ -150,7 +150,7 @@ def measure_in_turns(
         seconds: time for the timed runs at the first size, in the first blocks.
         clock: the clock of everything, in seconds; by default those of the module's docstring.
         max_seconds: the processor time per thread after which no further block begins; there are three blocks at least.
-        is_long: whether runs are long, so that the measurement ends when it is settled.
+        is_long: whether runs are long, so that the measurement may stop early.
     """
     is_paired = threads == 1
     budget_clock = clock or (lambda: process_time() / threads)
@@ -169,8 +169,8 @@ def measure_in_turns(
             is_measured = not any(each.disturbance for each in others)
             is_enough = is_full and (is_measured or len(found) == _MAX_BLOCKS)
             # More blocks would hardly change that it is a speed-up.
-            is_settled = is_long and is_measured and all(each.runs.low**2 > each.runs.value for each in others)
-            if is_enough or is_settled or budget_clock() - begin >= max_seconds:
+            may_stop_early = is_long and is_measured and all(each.runs.low**2 > each.runs.value for each in others)
+            if is_enough or may_stop_early or budget_clock() - begin >= max_seconds:
                 return found
 
 
@@ -204,7 +204,7 @@ def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
         medians = median(map(min, before)), median(map(min, after))
         runs = ratio(before, after)
         if len(blocks) < BLOCKS and runs.value > 1:  # a loss takes all blocks that there is time for
-            runs = ratio(before, after, _EARLY)
+            runs = ratio(before, after, _EARLY_WIDTH)
         found.append(SpeedUp(*medians, runs, null_ratio(before), created, creation, len(blocks)))
     return found
 

@@ -118,7 +118,7 @@ class CutCandidates:
         rounding_sources: for integers that one floating-point value is rounded to, the element type of that value.
         is_narrow: whether it has a value of type float16 or bfloat16.
         is_quantised: whether it has a quantised op.
-        unquantised: the outputs of such a model that no quantised op precedes, which no optimisation may round.
+        unquantised_outputs: the outputs of such a model that no quantised op precedes, which no optimisation may round.
         has_random_ops: whether it draws random numbers.
     """
 
@@ -128,7 +128,7 @@ class CutCandidates:
     rounding_sources: Mapping[str, DType] = field(default_factory=dict)
     is_narrow: bool = False
     is_quantised: bool = False
-    unquantised: frozenset[str] = frozenset()
+    unquantised_outputs: frozenset[str] = frozenset()
     has_random_ops: bool = False
 
     @classmethod
@@ -144,7 +144,7 @@ class CutCandidates:
             rounding_sources=rounding_sources(graph, {*integers, *(value.name for value in _truncated(graph))}),
             is_narrow=graph.has_dtype(DType.FLOAT16) or graph.has_dtype(DType.BFLOAT16),
             is_quantised=is_quantised,
-            unquantised=unquantised_outputs(graph) if is_quantised else frozenset(),
+            unquantised_outputs=unquantised_outputs(graph) if is_quantised else frozenset(),
             has_random_ops=any(op.kind in RANDOM_OPS for op in ops),
         )
 

@@ -259,7 +259,9 @@ def _compare_by_segments(
         verdict = compare_as_a_whole(original, final, replace(request, observed=observed), candidates)
         is_complete = len(observed) == len(candidates.before_saturation)
         is_sufficient = verdict.is_conclusive and verdict.depends_on_inputs and is_complete and not always_cuts
-        is_failed = verdict.status == "failed" and (not verdict.comparisons or _is_rounded(verdict, candidates))
+        is_failed = verdict.status == "failed" and (
+            not verdict.comparisons or _differs_before_quantisation(verdict, candidates)
+        )
         if is_sufficient or is_failed or verdict.status == "not verified":
             return verdict
     cuts, cuttable = candidates.cuts(common(candidates.names)), final
@@ -304,7 +306,7 @@ def compare_as_a_whole(
         return verdict
     if candidates.is_narrow and not candidates.is_quantised:
         return _compare_upcast(original, rewritten, request, verdict)
-    if verdict.status != "failed" or not candidates.is_quantised or _is_rounded(verdict, candidates):
+    if verdict.status != "failed" or not candidates.is_quantised or _differs_before_quantisation(verdict, candidates):
         return verdict
     unoptimised = PairOfModels(original, rewritten, request, is_optimised=False).verdict()
     if unoptimised.status == "passed":
@@ -312,9 +314,9 @@ def compare_as_a_whole(
     return verdict if unoptimised.status == "not verified" else unoptimised
 
 
-def _is_rounded(verdict: Verification, candidates: CutCandidates) -> bool:
+def _differs_before_quantisation(verdict: Verification, candidates: CutCandidates) -> bool:
     """Whether an output of a quantised model differs that no quantised op precedes."""
-    return any(not each.passed and each.name in candidates.unquantised for each in verdict.comparisons)
+    return any(not each.passed and each.name in candidates.unquantised_outputs for each in verdict.comparisons)
 
 
 def _compare_upcast(original: Runnable, rewritten: Runnable, request: Request, verdict: Verification) -> Verification:

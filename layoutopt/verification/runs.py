@@ -215,7 +215,7 @@ def failure_without_weights(model: onnx_ir.Model, inputs: SampleInputs) -> str:
             return ""
         except RUN_OR_MEMORY_ERRORS as error:
             reason = error_message(error)
-            is_by_integers = session is not None and inputs.has_random_integers(session)
+            is_by_integers = session is not None and inputs.has_random_integers_or_scalars(session)
             return reason if is_memory_message(reason) or not is_by_integers else ""
     return ""
 

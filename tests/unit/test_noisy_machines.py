@@ -2,9 +2,7 @@
 
 Time is simulated: sessions advance a clock. Noise is a function of the time that is being simulated and of the model, 0 or 1,
 which returns how much longer a run takes. Sessions of one model differ by their placement in memory, which blocks share with no
-other.
-
-Load that affects one model from the first block to the last cannot be noticed."""
+other. Load that affects one model from the first block to the last cannot be noticed."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -264,6 +264,12 @@ def test_rows_of_floating_point_operands_are_merged(ops: str) -> None:
     assert check(model, WidenRows(), SimplifyReshapes()).count("Reshape") == 2
 
 
+def test_rows_of_models_without_expand() -> None:
+    inputs, outputs = "float[1,56,56,16] x, float[1,16] c", "float[1,56,56,16] y"
+    text = f'<ir_version: 8, opset_import: ["" : 7]> g ({inputs}) => ({outputs}) {{ y = Sub (x, c) }}'
+    assert "Tile" in check(text_model(text), WidenRows())
+
+
 def test_affine_ops_that_change_the_scale_only_are_removed() -> None:
     """6 x is quantised with 6 times the scale; the next op reads the integers of x."""
     model = text_model(

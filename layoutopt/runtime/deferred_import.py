@@ -25,7 +25,7 @@ class _Deferred(ModuleType):
             del sys.modules[self.__name__]
 
 
-def import_lean(name: str) -> ModuleType:
+def import_without_sympy(name: str) -> ModuleType:
     """The module of that name, which may import onnx_ir."""
     is_collecting = gc.isenabled()
     gc.disable()
