@@ -112,7 +112,7 @@ def write(
         if is_new and os.path.lexists(renames[0][1]):
             raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
         staging.commit(*renames)
-        needed = external_files(Path(source)) if source is not None else []
+        needed = external_files(Path(source)) if source is not None and replaced else []
         written = [target for _, target in renames[:-1]]
         return WrittenFiles(path, written[0] if written else None, _unused(replaced, [*needed, *written]))
 
