@@ -93,12 +93,17 @@ class Comparison:
         return max(value / (limit or 1e-300) if value else 0.0 for value, limit in pairs)
 
     @property
+    def found(self) -> str:
+        """The difference, in one line."""
+        if isinf(self.error):
+            return f"{self.name} has another shape or type{self.at_sizes}, or infinities and NaNs in other positions"
+        return f"{self.name} differs by {self.error:.2g}{self.at_sizes}"
+
+    @property
     def description(self) -> str:
         """The difference and the rounding spread, in one line."""
-        error, spread = self.difference.largest, self.spread.largest
-        if isinf(error):
-            return f"{self.name} has another shape or type{self.at_sizes}, or infinities and NaNs in other positions"
-        return f"{self.name} differs by {error:.2g}{self.at_sizes}, where rounding alone moves it by {spread:.2g}"
+        rounding = "" if isinf(self.error) else f", where rounding alone moves it by {self.spread.largest:.2g}"
+        return f"{self.found}{rounding}"
 
 
 def _quantisation_step(dtype: str) -> float:
