@@ -136,14 +136,20 @@ class PairOfModels:
         for run in runs:
             misdeclared |= misdeclared_outputs(session, run.values)
         try:
-            no_spread = RoundingSpread(dict.fromkeys(names, Difference()))
-            spread = self._spread(session, runs, names) if has_spread else no_spread
+            spreads = self._spreads(session, runs, names, has_spread)
             del session, loaded  # two models are never in memory at once
+            spread = next(spreads)
             comparisons = [
                 self._comparison(name, run, actual[name], spread, number, misdeclared)
                 for number, (run, actual) in enumerate(zip(runs, self._rewritten_values(runs, names), strict=True))
                 for name in names
             ]
+            while not all(each.passed for each in comparisons) and (wider := next(spreads, None)) is not None:
+                spread = wider
+                comparisons = [
+                    each if self._is_rounded(each.name, runs[0]) else each.within(spread.by_name[each.name])
+                    for each in comparisons
+                ]
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
             return self._not_run(error, misdeclared)
@@ -199,10 +205,36 @@ class PairOfModels:
         cut_at(message, dtypes)
         return model.edited(message)
 
+    def _spreads(
+        self, session: AnySession, runs: Sequence[Run], names: Sequence[str], has_spread: bool
+    ) -> Iterator[RoundingSpread]:
+        """The rounding spread of every value within its segment of the original; of cut models one after each perturbation.
+
+        Segments that agree within a spread agree within a wider one, so that most need one perturbation. Of a model without
+        cuts all perturbations count at once, because a small spread makes the comparison conclusive.
+        """
+        if not has_spread:
+            yield RoundingSpread(dict.fromkeys(names, Difference()))
+        elif not self.cuts.values:
+            spread = self._spread(session, runs, names)
+            del session
+            yield spread
+        else:
+            del session
+            differences: list[Mapping[str, Difference]] = []
+            for copy, moves_inputs in self._perturbed(self._cut_original()):
+                seed = self.request.seed + 7 if moves_inputs else None
+                values = self._computed(copy.session(is_optimised=False), runs, names, {}, seed)
+                differences += _differences([run.values for run in runs], values)
+                yield RoundingSpread(_largest(names, differences))
+
+    def _cut_original(self) -> Runnable:
+        return self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
+
     def _spread(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
-        """Measure the rounding spread of every value within its segment of the original."""
+        """Measure the rounding spread of every value of a model without cuts."""
         seed = self.request.seed
-        cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
+        cut = self._cut_original()
         plain: Sequence[Values] | None = [run.values for run in runs]
         differences: list[Mapping[str, Difference]] = []
         if self.is_optimised:
@@ -239,7 +271,7 @@ class PairOfModels:
             return
         found = error_growths(self.original.message(), self.rewritten.message())
         growths = {f"{name}{suffix}": growth for name, growth in found.items() for suffix in ("", COMPUTED)}
-        for each in (seed, COHERENT):
+        for each in (COHERENT, seed):
             moves_inputs = not self.is_optimised and each != COHERENT
             yield cut.edited(perturb_sums(cut.message(), each, growths)), moves_inputs
 
@@ -315,8 +347,7 @@ class PairOfModels:
     ) -> Comparison:
         """The comparison of a value of the rewritten model with that of a run of the original, the `number`-th one."""
         expected = run.values[name]
-        is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
-        if is_integer and (name in self._at_cuts or name in self.cuts.relative_margins):
+        if self._is_rounded(name, run):
             return replace(_compare_rounded(name, run.values, actual), at_sizes=run.at_sizes)
         found = difference(expected, actual)
         if name in misdeclared and _are_empty(expected, actual):
@@ -328,6 +359,12 @@ class PairOfModels:
         return Comparison.against_spread(
             name, expected, found, spread.by_name[name], factor=factor, at_sizes=run.at_sizes
         )
+
+    def _is_rounded(self, name: str, run: Run) -> bool:
+        """Whether a value is an integer that is compared with the roundings of nearby values, and not with a spread."""
+        value = run.values[name]
+        is_integer = isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+        return is_integer and (name in self._at_cuts or name in self.cuts.relative_margins)
 
 
 def _differences(expected: Iterable[Values], actual: Iterable[Values]) -> list[dict[str, Difference]]:

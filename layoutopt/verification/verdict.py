@@ -1,7 +1,7 @@
 """Results of verification: one comparison per output and set of test inputs, and the verdict over all of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isinf
 from typing import Any, Literal, Self
 
@@ -60,10 +60,12 @@ class Comparison:
             factor: the accepted multiple of the spread.
             at_sizes: the sizes of symbolic dimensions as text.
         """
-        dtype = element_type(expected)
-        floor = ULPS * EPSILONS.get(dtype, _quantisation_step(dtype))
-        limit = spread.scaled(factor) | Difference(floor, floor)
-        return cls(name, dtype, found, spread, limit, at_sizes)
+        return cls(name, element_type(expected), found, spread, Difference(), at_sizes).within(spread, factor)
+
+    def within(self, spread: Difference, factor: float = SPREAD_FACTOR) -> Self:
+        """The comparison with another rounding spread, of which `factor` is the accepted multiple."""
+        floor = ULPS * EPSILONS.get(self.dtype, _quantisation_step(self.dtype))
+        return replace(self, spread=spread, limit=spread.scaled(factor) | Difference(floor, floor))
 
     @property
     def error(self) -> float:
