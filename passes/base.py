@@ -1,7 +1,7 @@
 """Pass, Pipeline and PassContext: the interface of a pass, and the loop that runs the passes.
 
 A pass is a frozen dataclass, because `Pass` is one: its fields are its options, `run` changes the graph. The graph's version
-shows whether it changed something; if so, the invariants of the graph are checked, so the error names the pass that
+shows whether it changed something. Between passes the invariants of the graph are checked, so the error names the pass that
 breaks one; an exception that a pass raises has a note with the name of the pass.
 """
 
@@ -192,8 +192,7 @@ class Pipeline:
             result = PassResult(step.name, _versions(graph) != versions, perf_counter() - start)
             results.append(result)
             context.is_rewritten |= result.changed and step.justifies_rewrite
-            if result.changed:
-                self._check(graph, f"pass {step.name}")
+            self._check(graph, f"pass {step.name}")
             if watch is not None:
                 watch("after", step, graph)
         return results

@@ -34,6 +34,7 @@ from layoutopt.kernel_times.prices import (
 )
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes, default_folder
 from layoutopt.onnx_io.serialize import weight_bytes
+from layoutopt.onnx_io.vocabulary import values_of
 from layoutopt.passes.base import PlanWith
 from layoutopt.passes.casts import PretransformWeights
 from layoutopt.passes.planning import has_quantized_ops
@@ -54,15 +55,12 @@ MAX_SECONDS = 5.0
 """Seconds of the processor for timing the kernels of plans, and as many for those of tilings; earlier runs count as well."""
 
 
-def calibrated_plan(
-    job: Job, source: onnx_ir.Model, has_float16: bool, graph: Graph, plan_with: PlanWith
-) -> tuple[CostModel, Plan]:
+def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: PlanWith) -> tuple[CostModel, Plan]:
     """The plan at measured prices with its cost model; the target's own prices if kernels of this machine do not count.
 
     Args:
         job: the call of `optimize`, whose `calibration` and `gain` get the reports.
         source: the original.
-        has_float16: whether a value of the original has this type.
         graph: the graph, unplanned.
         plan_with: plans at the prices of a cost model.
     """
@@ -75,7 +73,7 @@ def calibrated_plan(
         store = _store(job)
         times = RequestedTimes(store, MAX_SECONDS)
         with scratch_folder() as folder:
-            original = _optimised_original(job, source, has_float16, graph, folder)
+            original = _optimised_original(job, source, graph, folder)
             found = refine_plan(graph, model, context.sizes, plan_with, times, first, original, job.progress)
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
@@ -99,20 +97,30 @@ def _report(found: RefinedPlan, times: RequestedTimes, machine: Machine) -> Pric
     )
 
 
-def _optimised_original(job: Job, source: onnx_ir.Model, has_float16: bool, graph: Graph, folder: Path) -> Graph | None:
+def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> Graph | None:
     """The original as onnxruntime runs it; None if it has float16, does not load, or is too large to be optimised for it."""
     if graph.has_dtype(DType.FLOAT16):  # its kernels are not timed
         return None
     if weight_bytes(source) > MAX_PREPACKED_BYTES:
         return None
-    is_plain_file = job.path is not None and not has_float16  # of which nothing else has to be known
-    original = Runnable(job.path) if is_plain_file else as_runnable(source, folder / "original.onnx", job.path)
+    if job.path is not None and not _has_float16(source):  # nothing else has to be known of the file
+        original = Runnable(job.path)
+    else:
+        original = as_runnable(source, folder / "original.onnx", job.path)
     saved = folder / "optimised.onnx"  # its large weights stay in the folder
     try:
         original.save_optimised(saved, EXTERNAL_WEIGHTS, threads=1, disabled=_WITHOUT_BLOCKS)
         return inference.lift(onnx_io.read(saved))
     except RUN_OR_MEMORY_ERRORS:
         return None
+
+
+def _has_float16(model: onnx_ir.Model) -> bool:
+    """Whether a declared type, a constant or the result of a Cast is float16."""
+    graphs: list[onnx_ir.Graph | onnx_ir.Function] = [model.graph, *model.functions.values()]
+    nodes = (node for each in graphs for node in each.all_nodes())
+    made = (attribute.value for node in nodes for name, attribute in node.attributes.items() if name in ("to", "dtype"))
+    return onnx_ir.DataType.FLOAT16 in {*made, *(value.dtype for value in values_of(model))}
 
 
 def _obstacle(job: Job, graph: Graph) -> str:

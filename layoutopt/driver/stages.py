@@ -20,7 +20,6 @@ from layoutopt.driver.prices import calibrated_plan, reason_of_loss
 from layoutopt.errors import ModelError, UnverifiedError, VerificationError
 from layoutopt.files import scratch_folder
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import DType
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
@@ -87,7 +86,7 @@ def plan(job: Job, lifted: Lifted) -> str:
 
     A quantised model may gain by the dialect's passes after baking only.
     """
-    job.context.make_plan = partial(calibrated_plan, job, lifted.model, lifted.graph.has_dtype(DType.FLOAT16))
+    job.context.make_plan = partial(calibrated_plan, job, lifted.model)
     job.passes = job.pipeline.run(lifted.graph, job.context, job.watch)
     return "" if job.dialect.baked_passes and has_quantized_ops(lifted.graph) else reason_to_keep(job.context)
 

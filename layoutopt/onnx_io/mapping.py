@@ -111,10 +111,10 @@ class MappedTensor(ir.LazyTensor):
         return partial(ir.Tensor, np.array(self.numpy()), self.dtype, name=self.name), ()
 
 
-def _mapped(file: WeightFile, tensor: ir.ExternalTensor) -> ir.Tensor | ir.PackedTensor:
+def _mapped(file: WeightFile, tensor: ir.ExternalTensor) -> ir.TensorProtocol:
     content = file.content(tensor.offset or 0, tensor.nbytes)
     if tensor.dtype.bitwidth < 8:
-        return ir.PackedTensor(content, tensor.dtype, tensor.shape)
+        return ir.PackedTensor(content, tensor.dtype, shape=tensor.shape)
     dtype = np.dtype(tensor.dtype.numpy()).newbyteorder("<")
     return ir.Tensor(content.view(dtype).reshape(tensor.shape.numpy()), tensor.dtype)
 

@@ -45,7 +45,7 @@ def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
     """
     path = Path(path)
     file = _opened(path)
-    message = parse_message(without_weights(memoryview(file.content()), path.name), str(path))
+    message = parse_message(without_weights(file.content().data, path.name), str(path))
     file.last.clear()
     return _convert(message, DataFolder.of_file(file), Repairs(path), strict=strict)
 

@@ -97,7 +97,7 @@ def _in_graph(proto: onnx.ModelProto, large: Mapping[str, ir.TensorProtocol]) ->
     """The bytes of a message, with large initializers, which are external data in the message, as pieces of their own."""
     initializers: list[Piece] = []
     for tensor in proto.graph.initializer:
-        inner = [_serialized(tensor)]
+        inner: list[Piece] = [_serialized(tensor)]
         if tensor.name in large:
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
