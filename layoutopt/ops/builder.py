@@ -24,6 +24,7 @@ from layoutopt.formats import (
     packed_view,
     product,
 )
+from layoutopt.ir.constants import Rearranged
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops.signatures import estimated_extent, physical_type
@@ -51,7 +52,7 @@ def promoted_type(dtype: DType, op_type: str, opset: int) -> DType | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Rearranged):
     """A constant in a format.
 
     Attributes:
