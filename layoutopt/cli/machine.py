@@ -1,9 +1,10 @@
 """`check`, `bench` and `calibrate`: what runs on this machine, and how fast."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from layoutopt.bench import BenchReport
 from layoutopt.bench import bench as run_benchmark

@@ -17,7 +17,6 @@ path. So does layoutopt. Hard links are plain files.
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -26,10 +25,10 @@ import onnx_ir as ir
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.messages import display_name, graphs, nodes
 from layoutopt.onnx_io.vocabulary import external_tensor
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class DataFolder:
+class DataFolder(Record):
     """The folders that may contain the external data of a model.
 
     Attributes:

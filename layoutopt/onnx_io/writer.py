@@ -12,7 +12,6 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -37,6 +36,7 @@ from layoutopt.files import (
 from layoutopt.ir.constants import chunks
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weight_bytes, weights
 from layoutopt.onnx_io.vocabulary import StreamedTensor, external_tensor
+from layoutopt.record import Record
 from layoutopt.runtime.available_memory import available_bytes
 
 _COPIES = 6
@@ -44,8 +44,7 @@ _COPIES = 6
 in a buffer that is doubled whenever it is full."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFiles:
+class WrittenFiles(Record):
     """The files of a model that was written.
 
     Attributes:
