@@ -170,7 +170,7 @@ class Deferred(Record, eq=False):
 
 @runtime_checkable
 class Rearranged(Protocol):
-    """A constant with the elements of another one in another order or shape, possibly padded with zeros: a frozen dataclass."""
+    """A constant with the elements of another one in another order or shape, possibly padded with zeros: an immutable value."""
 
     @property
     def data(self) -> Data:
