@@ -7,7 +7,7 @@ constant is the result of folding, recomputed from smaller constants whenever it
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Protocol, runtime_checkable
 
@@ -125,6 +125,7 @@ def _sample(type: TensorType, data: Data) -> bytes:
     return elements_at(data, _sample_positions(prod(static_shape(type.shape or ())))).tobytes()
 
 
+@lru_cache(maxsize=256)
 def _sample_positions(size: int) -> Array:
     """Up to 64 positions, evenly distributed over an array of `size` elements."""
     return np.unique(np.linspace(0, size - 1, _SAMPLE_SIZE, dtype=np.int64)) if size else np.zeros(0, np.int64)
