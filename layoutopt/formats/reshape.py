@@ -16,12 +16,12 @@ each other merge into one part.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from layoutopt.errors import FormatError
 from layoutopt.formats.extent import Extent, Shape, volume
 from layoutopt.formats.format import Digit, Format, Part
+from layoutopt.record import Record
 
 _DigitsByPart = dict[int, list[Digit]]
 """Digits of the result's axes, by the index of the part of the format that contains them."""
@@ -65,8 +65,7 @@ def propagate_reshape(fmt: Format, before: Shape, after: Shape) -> Format | None
     return _format_of([digit for index in sorted(digits) for digit in digits[index]], unsplit, len(after))
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Record):
     """Neighbouring axes of the old shape that hold the same elements as neighbouring axes of the new shape."""
 
     fmt: Format
