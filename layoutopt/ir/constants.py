@@ -7,7 +7,6 @@ constant is the result of folding, recomputed from smaller constants whenever it
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import prod
 
@@ -16,6 +15,7 @@ import numpy as np
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, DType, TensorType, Value
+from layoutopt.record import Record
 
 LARGE = 1024  # bytes; smaller constants may be stored more than once
 _SAMPLE_SIZE = 64  # elements
@@ -131,8 +131,7 @@ def _digest(data: Data) -> bytes:
     return digest.digest()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Deferred:
+class Deferred(Record, eq=False):
     """A folded constant that is not kept in memory.
 
     Attributes:
@@ -164,7 +163,7 @@ class Deferred:
 
 
 class Rearranged(RandomAccess):
-    """A constant with the elements of another one in another order or shape, possibly padded with zeros: a frozen dataclass.
+    """A constant with the elements of another one in another order or shape, possibly padded with zeros: an immutable value.
 
     Attributes:
         data: the other constant.

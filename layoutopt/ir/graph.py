@@ -10,7 +10,6 @@ Every use is an edge: `Mul(x, x)` has two edges from x. Values without a predece
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import networkx as nx
@@ -32,10 +31,10 @@ from layoutopt.ir.types import (
     TensorType,
     Value,
 )
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Record):
     """One read of a value: input `index` of `op`."""
 
     op: Op

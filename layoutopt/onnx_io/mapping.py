@@ -11,7 +11,6 @@ import math
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +18,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from msgspec import field
 
 from layoutopt.errors import ModelError
 from layoutopt.ir.types import Array
+from layoutopt.record import Record
 
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """The numbers of the fields of ModelProto, GraphProto and TensorProto."""
@@ -34,8 +35,7 @@ KNOWN_TYPES = {int(each) for each in ir.DataType} & {*onnx.TensorProto.DataType.
 _PLAIN = {"dims", "data_type", "name", "doc_string", "metadata_props"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WeightFile:
+class WeightFile(Record, eq=False):
     """An open file with weights.
 
     Attributes:

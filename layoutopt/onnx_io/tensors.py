@@ -17,20 +17,20 @@ path. So does layoutopt. Hard links are plain files.
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from msgspec import field
 
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.mapping import KNOWN_TYPES, MappedTensor, WeightFile, nbytes
 from layoutopt.onnx_io.messages import display_name, graphs, nodes
 from layoutopt.onnx_io.vocabulary import graphs_of
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class DataFolder:
+class DataFolder(Record):
     """The folders that may contain the external data of a model.
 
     Attributes:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -35,10 +34,10 @@ from layoutopt.files import (
 from layoutopt.onnx_io.mapping import MappedTensor
 from layoutopt.onnx_io.serialize import IN_ONE_FILE, weight_bytes, weights, write_message, write_tensor
 from layoutopt.onnx_io.vocabulary import external_tensor
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFiles:
+class WrittenFiles(Record):
     """The files of a model that was written.
 
     Attributes:

@@ -14,12 +14,15 @@ that agree by chance end it sooner, so intervals of fewer than twelve blocks are
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from time import perf_counter, process_time, thread_time
 from typing import Any, TypeAlias
 
+from msgspec import field
+from msgspec.structs import replace
+
+from layoutopt.record import Record
 from layoutopt.timing.interleaved import IsOver, in_rounds, pinned, timed, without_collections
 from layoutopt.timing.statistics import Ratio, is_quiet, null_ratio, ratio
 
@@ -46,8 +49,7 @@ Create: TypeAlias = Callable[[], Sequence[Run]]
 """Creates a session of a model, and returns its run at every size."""
 
 
-@dataclass(frozen=True, slots=True)
-class SizedFeed:
+class SizedFeed(Record):
     """Inputs of both models, with the sizes of symbolic dimensions, by name, and the processor time of a run if it is known."""
 
     sizes: Mapping[str, int]
@@ -55,8 +57,7 @@ class SizedFeed:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedUp:
+class SpeedUp(Record):
     """A measured speed-up; seconds are medians of the blocks, those of runs of the fastest runs in them."""
 
     before: float  # seconds of a run of the original
@@ -80,16 +81,14 @@ class SpeedUp:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Record):
     """The times of one block, in seconds."""
 
     created: list[list[float]]  # of session creation, per model
     runs: list[list[list[float]]]  # per model and size
 
 
-@dataclass(frozen=True, slots=True)
-class _Measurement:
+class _Measurement(Record):
     """Models, the number of sizes at which they run, and the clocks.
 
     If it is paired, the sessions of all models exist at the same time, and all times count. Otherwise one session exists at a

@@ -27,15 +27,16 @@ be rare: with sums in another order, integers of 8 bits rounded from float32 dif
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from layoutopt.dialects.onnxruntime.blocked_passes import NAME
 from layoutopt.ir.types import Array, DType
+from layoutopt.record import Record
 from layoutopt.runtime.errors import RUN_ERRORS, error_message, raise_if_out_of_memory
 from layoutopt.verification.cuts import NO_CUTS, Cuts, ObservedValue
 from layoutopt.verification.difference import EPSILONS, INFINITE, Difference, difference, maximum
@@ -81,8 +82,7 @@ _OTHER_MACHINE = re.compile(re.escape(NAME.partition("model is ")[2]).replace(r"
 _FLOOR = ULPS * EPSILONS["float32"] * ROUNDING_FACTOR
 
 
-@dataclass(frozen=True, slots=True)
-class RoundingSpread:
+class RoundingSpread(Record):
     """The effect of rounding on the values of a model.
 
     Attributes:
@@ -96,8 +96,7 @@ class RoundingSpread:
     level_dependent: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class PairOfModels:
+class PairOfModels(Record):
     """Two models to compare.
 
     Attributes:
@@ -241,7 +240,7 @@ class PairOfModels:
             for run in runs:
                 differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
             load = partial(cut.session, is_optimised=False)
-            plain = None if self.request.is_late else self._run_again(load, runs, names) or None
+            plain = None if self.request.is_late else list(self._run_again(load, runs, names)) or None
         for copy, moves_inputs in self._perturbed(cut):
             if plain is None or (self.is_optimised and self.request.is_late):
                 break

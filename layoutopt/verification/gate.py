@@ -20,7 +20,6 @@ Two kinds of models get a second comparison as a whole:
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import permutations, product
 from math import prod
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 import onnx_ir
+from msgspec.structs import replace
 
 from layoutopt import inference, onnx_io
 from layoutopt.files import scratch_folder

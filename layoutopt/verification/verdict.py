@@ -1,10 +1,12 @@
 """Results of verification: one comparison per output and set of test inputs, and the verdict over all of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from math import isinf
 from typing import Any, Literal, Self
 
+from msgspec.structs import replace
+
+from layoutopt.record import Record
 from layoutopt.report.schema import DataMovementReport
 from layoutopt.runtime.errors import is_about_the_model
 from layoutopt.verification.difference import EPSILONS, Difference, element_type
@@ -19,8 +21,7 @@ WEAK_SPREAD = 1e-4
 """Rounding spread above which a comparison of the whole model can miss faults: wrong weights may move the output by less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Record):
     """The comparison of one output on one set of test inputs.
 
     Attributes:
@@ -115,8 +116,7 @@ def _quantisation_step(dtype: str) -> float:
     return 0.01 / ULPS if dtype in ("int8", "uint8") else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Record):
     """The result of a verification.
 
     Attributes:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from msgspec.structs import replace
 from onnx import helper
 from parsed_models import parsed
 
