@@ -90,8 +90,9 @@ def _affine_of(conv: Op) -> tuple[Array, Array] | None:
         return None
     weight = conv.constant(1)
     bias = conv.constant(2) if len(conv.inputs) > 2 else np.zeros(conv.integer("group"))
-    is_known = weight is not None and bias is not None
-    return (weight.reshape(-1).astype(np.float64), bias.astype(np.float64)) if is_known else None
+    if weight is None or bias is None:
+        return None
+    return weight.reshape(-1).astype(np.float64), bias.astype(np.float64)
 
 
 def _fusable_conv(graph: Graph, value: Value | None) -> Op | None:
