@@ -13,7 +13,6 @@ lowering.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import sqrt
 from typing import TypeAlias
 
@@ -22,6 +21,7 @@ from layoutopt.formats import Format, Shape
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, estimated_volume
 from layoutopt.ops.contraction import AxisKind
+from layoutopt.record import Record
 
 _INNERMOST: dict[tuple[str, str], AxisKind] = {
     ("a", "M"): "rows",
@@ -35,8 +35,7 @@ _INNERMOST: dict[tuple[str, str], AxisKind] = {
 Formats: TypeAlias = Mapping[Slot, Format]
 
 
-@dataclass(frozen=True, slots=True)
-class BoundKernel:
+class BoundKernel(Record):
     """A kernel of the target, bound to one op.
 
     Attributes:

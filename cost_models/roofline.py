@@ -11,10 +11,11 @@ Patterson, CACM 52(4), 2009.
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from itertools import product
 from math import inf
 from typing import Any, TypeAlias
+
+from msgspec import field
 
 from layoutopt.cost import MeasuredPrices
 from layoutopt.cost.model import INNER_CONVERSION_FACTOR, distinct
@@ -25,6 +26,7 @@ from layoutopt.formats import Conversion, Format, Shape, Transpose, volume
 from layoutopt.ir.types import DType, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import OperandFormats, estimated_volume, rule_of
 from layoutopt.ops.view import View
+from layoutopt.record import Record
 
 # --- conversions ---
 #
@@ -140,8 +142,7 @@ OptionalFormats: TypeAlias = tuple[Format | None, ...]
 _SMALL = 64  # elements; smaller integer constants (axes, pads, sizes) are part of an op's structure
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
+class Kernels(Record):
     """The kernels of all ops of one structure.
 
     Attributes:
@@ -178,8 +179,7 @@ def _operand(value: Value | None) -> Structure | None:
     return (value.type, value.data.numpy().tobytes() if small else True)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """The work of one op in one kernel, and the terms of its roofline estimate, in seconds.
 
     Attributes:

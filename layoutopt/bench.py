@@ -9,7 +9,6 @@ All models run in one process, in turns, on the same random inputs, in every run
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -26,6 +25,7 @@ from layoutopt.files import path_text, scratch_folder
 from layoutopt.ir.sizes import checked_ranges
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface, read_interface
+from layoutopt.record import Record
 from layoutopt.report.schema import ReportModel
 from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
@@ -196,8 +196,7 @@ def _model_error(error: Exception, path: Path, runtime: Runtime, action: str) ->
     return ModelError(what, where=str(path), hint=hints[action])
 
 
-@dataclass(frozen=True, slots=True)
-class BenchCase:
+class BenchCase(Record):
     """A model, its runtime and its inputs."""
 
     label: str  # A for the first one, B for the next

@@ -12,7 +12,6 @@ scaled so that the median of predicted / measured is 1. Peaks are the largest fi
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from itertools import combinations, permutations
@@ -42,6 +41,7 @@ from layoutopt.ir.types import DType, Op, Signature, TensorType
 from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes
 from layoutopt.ops import X, Y, canonical_signature, rule_of
+from layoutopt.record import Record
 from layoutopt.report.schema import ReportModel
 from layoutopt.runtime.processor import processor_name
 from layoutopt.version import VERSION
@@ -161,8 +161,7 @@ def fit(samples: Sequence[Sample], *, has_arithmetic: bool) -> Fit:
     return Fit(*(best / np.median(relative @ best)).tolist())
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Record, dict=True):
     """Kernels that the same numbers of a target price; its row is None for conversions."""
 
     row: KernelSpec | None

@@ -7,9 +7,11 @@ breaks one; an exception that a pass raises has a note with the name of the pass
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import ClassVar, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from layoutopt.cost import CostModel, Epilogues, priced_with
 from layoutopt.cost.size_growth import Growth, PassBudget
@@ -22,6 +24,7 @@ from layoutopt.ir.types import Value
 from layoutopt.ir.verify import violations
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.planner import Plan
+from layoutopt.record import Record
 
 Mode: TypeAlias = Literal["inference", "training"]
 Sessions: TypeAlias = Literal["balanced", "fast"]
@@ -32,8 +35,7 @@ TimeGraphs: TypeAlias = Callable[[Sequence[Graph]], Sequence[float | None]]
 Watch: TypeAlias = Callable[[Moment, "Pass", Graph], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Record):
     """The reason why a pass did not apply to an op or a value."""
 
     source: str
@@ -41,8 +43,7 @@ class Note:
     reason: str
 
 
-@dataclass(slots=True)
-class PassContext:
+class PassContext(Struct):
     """The state that passes share.
 
     Attributes:
@@ -140,8 +141,7 @@ class Pass(ABC):
         """Change the graph in place."""
 
 
-@dataclass(frozen=True, slots=True)
-class PassResult:
+class PassResult(Record):
     """The result of a run of a pass."""
 
     name: str

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use, insert_cast, is_cast, moves, name_with_format, storage_name
@@ -20,6 +19,7 @@ from layoutopt.ops import (
 from layoutopt.ops.region_ops import expected_runs
 from layoutopt.ops.view import View
 from layoutopt.passes.base import Pass, PassContext
+from layoutopt.record import Record
 
 
 class ConvertIntegers(Pass):
@@ -302,8 +302,7 @@ class PretransformWeights(Pass):
                 context.note(self, name, "it is converted at run time: the file may not grow by another copy")
 
 
-@dataclass(frozen=True, slots=True)
-class _Cast:
+class _Cast(Record):
     """A CastData of a constant."""
 
     graph: Graph

@@ -1,9 +1,9 @@
 """Passes that fold affines, pads, broadcasts and repeats into the ops that read or compute their operands."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.formats import Dim, Shape
@@ -15,6 +15,7 @@ from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns.repeats import fold_repeated_operand
+from layoutopt.record import Record
 
 _IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
 
@@ -87,8 +88,7 @@ def _fold_across_views(graph: Graph, op: Op, side: Side, budget: "_Budget") -> s
         values.append(value)
 
 
-@dataclass(slots=True)
-class _Budget:
+class _Budget(Struct):
     """The limits of folded weights: the growth of the file where the original weights stay in it, and memory.
 
     Attributes:
@@ -177,8 +177,7 @@ def _is_unchanged(linear_op: Op, index: int, array: Array) -> bool:
     return old is not None and old.dtype == array.dtype and np.array_equal(old, array)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _FoldedConstant:
+class _FoldedConstant(Record, eq=False):
     """A constant with a folded affine, which is computed whenever it is read."""
 
     linear_op: Op

@@ -5,7 +5,6 @@ use, so the chain can be replaced.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from layoutopt.ir.types import Array, Op, TensorType, Value
 from layoutopt.ops import Affine, LinearMap, View, add_sum, estimated_extent, facts, rounded, rule_of
 from layoutopt.ops.signatures import present
 from layoutopt.passes.base import Pass, PassContext
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class TracedOp:
+class TracedOp(Record):
     """An op of a chain, with the index of the traced axis in its first input and in its output."""
 
     op: Op
@@ -148,8 +147,7 @@ ACCESS_COST = 16.0  # operations in the time that one element is read or written
 _NOT_LESS_WORK = "before the op that enlarges its input it would not take much fewer operations"
 
 
-@dataclass(frozen=True, slots=True)
-class MapInput:
+class MapInput(Record):
     """A tensor that a map reads, whole or as a piece of a Concat, and the chain of ops to it, first op first.
 
     Attributes:

@@ -1,7 +1,8 @@
 """The pass that plans formats, and the reason to keep the original if the plan gains nothing."""
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from layoutopt.cost import CostModel
 from layoutopt.errors import PinError

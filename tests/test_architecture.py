@@ -124,10 +124,10 @@ def test_imports_of_the_solver_and_the_terminal() -> None:
     assert all(name.split(".")[0] == "cli" for name in importers("typer", "rich", "click"))
 
 
-def test_the_algebra_needs_numpy_at_most() -> None:
+def test_the_algebra_needs_numpy_and_msgspec_at_most() -> None:
     algebra = [path for name, path in MODULES.items() if name.startswith(("formats", "systems.cut"))]
     libraries = {each for path in algebra for each in imported(path)}
-    assert libraries - set(sys.stdlib_module_names) <= {"layoutopt", "numpy"}
+    assert libraries - set(sys.stdlib_module_names) <= {"layoutopt", "msgspec", "numpy"}
 
 
 def test_the_public_names() -> None:

@@ -27,11 +27,12 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 import layoutopt.cost_models
 import layoutopt.passes

@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +29,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from layoutopt.errors import ArgumentError, LayoutoptError
 from layoutopt.files import scratch_folder
+from layoutopt.record import Record
 from layoutopt.registry import library
 
 Item = TypeVar("Item")
@@ -47,8 +47,7 @@ _TIMEOUT = 10  # seconds until the scheduler of Dask must have answered
 _EXIT_CODES = re.compile(r"\{(.+?)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Record):
     """The outcome of a task that has no result.
 
     Attributes:
@@ -62,8 +61,7 @@ class Failure:
     traceback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Record):
     """Worker processes that run the tasks of one batch.
 
     Attributes:

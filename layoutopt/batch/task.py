@@ -5,10 +5,12 @@ import pickle
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from msgspec import field
+from msgspec.structs import replace
 
 from layoutopt import api, onnx_io
 from layoutopt.batch.cache import Cache, outcome_key
@@ -16,12 +18,12 @@ from layoutopt.driver.result import Result
 from layoutopt.errors import LayoutoptError
 from layoutopt.files import Overwrite, create_folder, external_files, path_text
 from layoutopt.onnx_io.writer import WrittenFiles, check_output
+from layoutopt.record import Record
 from layoutopt.report.schema import Report
 from layoutopt.sample_inputs import read_inputs
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTask:
+class ModelTask(Record):
     """A model that is to be optimised, with its options.
 
     Attributes:
@@ -47,8 +49,7 @@ class ModelTask:
     folder: Path = field(default_factory=Path.cwd)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Record):
     """The outcome of one model of a batch.
 
     Attributes:

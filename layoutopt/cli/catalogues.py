@@ -6,11 +6,11 @@ A catalogue is a list of records, which JSON has as they are. A terminal shows a
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
+from msgspec.structs import asdict
 
 from layoutopt.cli.commands import Kind
 from layoutopt.cli.exit_codes import UsageError

@@ -13,12 +13,12 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
+from msgspec import field
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError, create_model
 
 from layoutopt.cli.exit_codes import UsageError
@@ -26,6 +26,7 @@ from layoutopt.cli.options import OPTIONS, PARSERS, REFUSALS
 from layoutopt.cost_models.target_files import line_of
 from layoutopt.driver.options import limited
 from layoutopt.files import path_text
+from layoutopt.record import Record
 
 _OWN, _PROJECT = "layoutopt.toml", "pyproject.toml"
 _TOP = (".git", _PROJECT)
@@ -103,8 +104,7 @@ def schema() -> dict[str, Any]:
 # --- the values --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Record):
     """The content of a configuration file, and the keys that the command line sets.
 
     Attributes:

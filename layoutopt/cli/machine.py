@@ -1,9 +1,10 @@
 """`check`, `bench` and `calibrate`: what runs on this machine, and how fast."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from layoutopt.bench import BenchReport
 from layoutopt.bench import bench as run_benchmark
@@ -31,7 +32,7 @@ def check(given: Given, model: Path) -> None:
         found = check_model(model, progress)
     verdict = "incompatible" if found.problems else "compatible"
     facts: dict[str, Any] = {"verdict": verdict, "problems": list(found.problems), "is_blocked": found.is_blocked}
-    facts |= asdict(found)
+    facts |= to_builtins(found)
     operators = [each | each.pop("support") for each in facts.pop("usages")]
     shown = [each for each in operators if given.show_all or each["domain"] or each["status"] != "kernel"]
     hidden = len(operators) - len(shown)

@@ -4,9 +4,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from layoutopt import inference, onnx_io
 from layoutopt.certificate.checker.check import check, parse

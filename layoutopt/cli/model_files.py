@@ -3,7 +3,6 @@
 import glob
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt.cli.app import is_pattern
@@ -11,12 +10,12 @@ from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.output_files import STDIO
 from layoutopt.errors import ModelError
 from layoutopt.files import conflict, mark_of_model, path_text, result_mark
+from layoutopt.record import Record
 
 SUFFIX, _OUTPUT_SUFFIX = ".onnx", ".opt.onnx"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Record):
     """A model and the file of its result.
 
     Attributes:

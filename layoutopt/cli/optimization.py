@@ -6,8 +6,9 @@ Libraries of batches and pages are imported for these only.
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from layoutopt.cli.exit_codes import UsageError
 from layoutopt.cli.model_files import Placement, is_several, place, with_output

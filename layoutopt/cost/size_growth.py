@@ -1,14 +1,16 @@
 """The budget for the growth of constants in bytes, and a record of its uses."""
 
-from dataclasses import dataclass, field
 from math import inf, isinf
+
+from msgspec import Struct, field
+
+from layoutopt.record import Record
 
 SLACK = 1 << 20  # bytes of growth accepted for any model: half for constants, half for nodes
 NOTABLE = 4096  # bytes; smaller requests are not recorded
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthRequest:
+class GrowthRequest(Record):
     """A request of a pass to make constants larger.
 
     Attributes:
@@ -26,8 +28,7 @@ class GrowthRequest:
     is_accepted: bool
 
 
-@dataclass(slots=True)
-class Growth:
+class Growth(Struct):
     """The growth budget of one model.
 
     Attributes:
@@ -48,8 +49,7 @@ class Growth:
         return inf if isinf(self.max_growth) else self.source_bytes * self.max_growth + SLACK // 2
 
 
-@dataclass(slots=True)
-class PassBudget:
+class PassBudget(Struct):
     """The part of the growth budget that one pass may use.
 
     Attributes:

@@ -16,7 +16,6 @@ Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataS
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import TypeAlias
@@ -33,6 +32,7 @@ from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Slot, Storage, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.builder import OpBuilder
+from layoutopt.record import Record
 
 # The names of formats in Ascend's compiler, and the shapes that it publishes for them.
 #
@@ -164,8 +164,7 @@ def _entry_format(entry: Entry, block: int) -> Format:
 _STEPS_SINCE = 10  # the opset from which Slice takes steps
 
 
-@dataclass(frozen=True, slots=True)
-class PackedFilter:
+class PackedFilter(Record):
     """The packing of the filter of a convolution.
 
     Args:
@@ -187,8 +186,7 @@ class PackedFilter:
         return self.storage.physical_shape(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedFilterData:
+class PackedFilterData(Record):
     """The elements of `data`, of `bits` bits each, packed as `filter` declares; they are computed whenever they are read."""
 
     data: Data

@@ -8,7 +8,9 @@ so the values in its body have no types.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct, field
 
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
@@ -81,8 +83,7 @@ class Functions(Dialect):
         graph.add_op(call)
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     """The body of a function, and the arguments and attributes of the call that it is written for."""
 
     body: Graph

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import index
 from os import PathLike
 from time import perf_counter
@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import onnx
 import onnx_ir
+from msgspec import Struct, field
 
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel, MultiTargetCostModel, for_targets, targets_of
@@ -49,8 +50,7 @@ _THRESHOLDS = (1_000_000, 10, 10)
 """New objects per collection of the youngest generation, and collections of one generation per collection of the next."""
 
 
-@dataclass(slots=True)
-class Job:
+class Job(Struct):
     """One call of `optimize`.
 
     Attributes:

@@ -1,6 +1,5 @@
 """The stages `read` and `lift`: the model, its graph, its sample inputs, and the sizes to plan for."""
 
-from dataclasses import dataclass
 from os import PathLike
 
 import onnx
@@ -18,6 +17,7 @@ from layoutopt.ir.sizes import as_range, symbols
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note
+from layoutopt.record import Record
 from layoutopt.report.builder import counts
 from layoutopt.report.stamp import KEY, has_stamp
 from layoutopt.runtime.errors import is_about_the_model, is_memory_message
@@ -35,8 +35,7 @@ _MAX_RUN_BYTES_UNVERIFIED = 100_000_000
 """The same limit without verification, so that `optimize` does not need memory for all weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lifted:
+class Lifted(Record):
     """A model with its graph, which passes change.
 
     Attributes:

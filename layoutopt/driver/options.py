@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
 
 from layoutopt.errors import ArgumentError
+from layoutopt.record import Record
 
 if TYPE_CHECKING:
     from layoutopt.driver.job import Model, Target
@@ -35,8 +36,7 @@ Options_ = TypeVar("Options_")
 Returned = TypeVar("Returned")
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(Record):
     """The declaration of an option beside its name and default.
 
     Attributes:

@@ -1,7 +1,6 @@
 """The result of `optimize`: the model, the plan, the report and the planned graph; and the stage `finish` that makes it."""
 
 import logging
-from dataclasses import asdict, dataclass
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import onnx
 import onnx_ir
+from msgspec.structs import asdict
 
 from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
@@ -23,6 +23,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.passes.base import Note
 from layoutopt.planner import Plan
+from layoutopt.record import Record
 from layoutopt.report.builder import counts, dim_reports, graph_report, growth_report
 from layoutopt.report.facts import facts_of, repairs_of, summary_text, warnings_of
 from layoutopt.report.schema import NoteReport, PassReport, PlanReport, Report, TargetReport, VerificationReport
@@ -34,8 +35,7 @@ from layoutopt.version import VERSION
 _LOGGER = logging.getLogger("layoutopt")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Record):
     """The result of `optimize`.
 
     Attributes:

@@ -5,7 +5,6 @@ Ops, tensors and states are the numbers of the planning problem; `GRAPH_OUTPUT` 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from layoutopt.driver.job import Job
@@ -17,11 +16,11 @@ from layoutopt.ops import View, rule_of
 from layoutopt.planner import GRAPH_OUTPUT, FormulatedPlan, Option, PlanRequest, Repricer
 from layoutopt.planner.problem import connected
 from layoutopt.planner.propagation import Key, storage_key
+from layoutopt.record import Record
 from layoutopt.report.builder import first_output, located_ops, physical_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ViewBase:
+class ViewBase(Record):
     """The tensor from whose bytes view ops make another one.
 
     Attributes:
@@ -35,8 +34,7 @@ class ViewBase:
     views: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CastInPlan:
+class CastInPlan(Record):
     """A cast that a choice requires.
 
     Attributes:

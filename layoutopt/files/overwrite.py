@@ -19,13 +19,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
 
 from layoutopt.errors import OutputError
 from layoutopt.files.staging import Staging, check_writable, output_errors, path_text
+from layoutopt.record import Record
 
 _LARGEST = 1 << 31  # bytes of a protobuf message
 _FIRST_BYTES = b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72"  # the tags of the fields of a ModelProto
@@ -122,8 +122,7 @@ def has_kind(path: Path, kind: FileKind, marks: Sequence[str]) -> bool:
     return bool(found) and len({*found}) == len(found) and {*found} <= {*marks}
 
 
-@dataclass(frozen=True, slots=True)
-class Overwrite:
+class Overwrite(Record):
     """The rule for the files of one command.
 
     Attributes:

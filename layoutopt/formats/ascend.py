@@ -8,7 +8,6 @@ Sources: Ascend graph_metadef/third_party/transformer/src/transfer_shape_utils.c
 mindspore/ccsrc/common/trans.cc (NchwFracZTransWithGroups, NchwToFracZc04, NchwToC1hwncoc0: element order).
 """
 
-from dataclasses import dataclass
 from math import gcd, lcm, prod
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layoutopt.errors import FormatError
+from layoutopt.record import Record
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]
@@ -25,8 +25,7 @@ N0 = 16
 """Output channels of a fractal."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedFractalZ:
+class GroupedFractalZ(Record):
     """FRACTAL_Z of a convolution with groups; N counts the output channels of all groups, C the input channels of one.
 
     Args:
@@ -68,8 +67,7 @@ class GroupedFractalZ:
         return shape[0] // self.groups, shape[1]
 
 
-@dataclass(frozen=True, slots=True)
-class FractalZC04:
+class FractalZC04(Record):
     """FRACTAL_Z_C04, for at most four input channels.
 
     Args:
@@ -92,8 +90,7 @@ class FractalZC04:
         return np.asarray((element // self.c0 * columns * N0 + output) * self.c0 + element % self.c0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class C1HWNCoC0:
+class C1HWNCoC0(Record):
     """C1HWNCoC0 of a depthwise filter (N, C, H, W): N is the multiplier, C the channels, as in HWCN of TensorFlow.
 
     Args:

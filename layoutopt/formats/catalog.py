@@ -11,18 +11,19 @@ which are a layout followed by a permutation of offset bits.
 import difflib
 import re
 import tomllib
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from layoutopt.errors import FormatError
 from layoutopt.formats.format import SCALAR, Format, Part, is_numbered
+from layoutopt.record import Record
 from layoutopt.registry import EntryPoints
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """A named format.
 
     Args:

@@ -12,7 +12,6 @@ common refinement, the conversion goes through an intermediate format in which t
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, product
 
@@ -20,6 +19,7 @@ from layoutopt.errors import FormatError
 from layoutopt.formats.extent import Dim, Shape, quotient, static_shape
 from layoutopt.formats.format import Digit, Format
 from layoutopt.formats.layout import Array, resize
+from layoutopt.record import Record
 
 # --- The array operations that a conversion consists of: Pad, Reshape, Transpose, Slice ---
 #
@@ -27,24 +27,21 @@ from layoutopt.formats.layout import Array, resize
 # the result; extents that no step changes may be symbolic.
 
 
-@dataclass(frozen=True, slots=True)
-class Pad:
+class Pad(Record):
     """Append zeros at the ends of axes."""
 
     before: Shape
     after: Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Reshape:
+class Reshape(Record):
     """Give the same elements in the same order another shape."""
 
     before: Shape
     after: Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Transpose:
+class Transpose(Record):
     """Permute the axes: axis i of the result is axis `perm[i]` of the operand."""
 
     before: Shape
@@ -52,8 +49,7 @@ class Transpose:
     perm: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(Record):
     """Keep the first elements of axes."""
 
     before: Shape
@@ -87,8 +83,7 @@ def _simplified(steps: Iterable[Step]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Record):
     """The copy of one logical tensor from the format `src` to the format `dst`.
 
     Raises:

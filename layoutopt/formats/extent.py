@@ -25,6 +25,7 @@ from typing import TypeAlias, Union
 from weakref import WeakValueDictionary
 
 from layoutopt.errors import FormatError
+from layoutopt.record import Record
 
 Dim: TypeAlias = Union[int, "Extent"]
 """The extent of one axis: a number, or a symbolic extent, which is never constant."""
@@ -50,8 +51,7 @@ def is_unknown(dim: Dim | str) -> bool:
     return not isinstance(dim, int) and str(dim).lstrip("'").startswith(UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class FloorDiv:
+class FloorDiv(Record):
     """A floor division."""
 
     dividend: "Extent"

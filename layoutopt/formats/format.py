@@ -21,13 +21,15 @@ Axes are positions; letters exist only in the notation.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from string import ascii_uppercase
 from typing import ParamSpec, Self, TypeVar, cast
 
+from msgspec.structs import force_setattr
+
 from layoutopt.errors import FormatError
 from layoutopt.formats.extent import Dim, Extent, Shape, Volume, quotient, round_up, volume
+from layoutopt.record import Record
 
 # --- The grammar of format names, which oneDNN and TVM share ---
 #
@@ -61,8 +63,7 @@ _PART = re.compile(r"([A-Z])|([1-9][0-9]*)(?:_([1-9][0-9]*))?([a-z])")
 _NUMBERED = re.compile(r"(?:([1-9][0-9]*)(?:_([1-9][0-9]*))?)?d([0-9]+)")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Part:
+class Part(Record, order=True):
     """One physical dimension: the outer part of an axis (`block` is 0), or an inner block of `block` elements.
 
     Attributes:
@@ -125,8 +126,7 @@ def _axes_of(letters: Sequence[str], text: str) -> str:
 #     digit(x) = x // span % extent        x = sum of digit * span over the digits of the axis
 
 
-@dataclass(frozen=True, slots=True)
-class Digit:
+class Digit(Record):
     """One physical dimension of a tensor: a part of its format, with its span and its extent.
 
     Attributes:
@@ -157,8 +157,7 @@ def _memoised(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return cast(Callable[_P, _R], lru_cache(maxsize=1 << 14)(function))
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Record, cache_hash=True):
     """An order of parts, outermost first; positional, hashable, and normalised on construction.
 
     Blocks of one element are dropped, neighbours of one axis that continue each other are merged, so that `4c4c` is
@@ -170,17 +169,10 @@ class Format:
     """
 
     parts: tuple[Part, ...]
-    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the parts."""
-        parts, hashed = _normalised(self.parts)
-        object.__setattr__(self, "parts", parts)
-        object.__setattr__(self, "_hash", hashed)
-
-    def __hash__(self) -> int:
-        """The hash, computed on construction: formats are looked up far more often than they are made."""
-        return self._hash
+        force_setattr(self, "parts", _normalised(self.parts))
 
     @classmethod
     @_memoised
@@ -420,8 +412,8 @@ class Format:
 
 
 @_memoised
-def _normalised(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
-    """The normal form of the parts of a format, and its hash.
+def _normalised(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The normal form of the parts of a format.
 
     Raises:
         FormatError: the parts are not those of a format.
@@ -438,8 +430,7 @@ def _normalised(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
             digits[-1] = Part(part.axis, last.block * part.block, span)
         elif part.block != 1:
             digits.append(Part(part.axis, part.block, span if part.block else 0))
-    normalised = _without_default_steps(digits)
-    return normalised, hash(normalised)
+    return _without_default_steps(digits)
 
 
 def _spans(parts: Sequence[Part]) -> list[int]:

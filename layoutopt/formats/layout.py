@@ -6,7 +6,6 @@ Offsets, strides and capacities count elements, not bytes.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from layoutopt.errors import FormatError
 from layoutopt.formats.extent import static_shape
 from layoutopt.formats.format import Format
+from layoutopt.record import Record
 
 Index = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Record):
     """The offset of each element of a tensor in memory.
 
     Args:

@@ -1,7 +1,6 @@
 """The types of the results of one op: by shape functions, by onnx for the one node, and merged with the declared types."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
@@ -12,6 +11,7 @@ import onnx.helper
 import onnx.numpy_helper
 import onnx.shape_inference
 import onnx_ir as ir
+from msgspec.structs import replace
 
 from layoutopt.errors import FormatError, ModelError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, parse_extent, quoted
@@ -28,6 +28,7 @@ from layoutopt.ops.shape_functions import (
     results_of,
     shapes_of,
 )
+from layoutopt.record import Record
 
 SHAPE_ERRORS = (onnx.shape_inference.InferenceError, ValueError, IndexError, RuntimeError)
 """The exceptions of onnx if the shapes of operands contradict each other."""
@@ -42,8 +43,7 @@ _WITH_INFERENCE = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
 _KINDS = "iufb"  # numpy's kinds of the element types of such a constant
 
 
-@dataclass(frozen=True, slots=True)
-class PartialType:
+class PartialType(Record):
     """A partially known type of a tensor: None for an unknown element type, rank or extent."""
 
     dtype: DType | None

@@ -7,8 +7,7 @@ constant is the result of folding, recomputed from smaller constants whenever it
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +16,7 @@ import numpy as np
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Data, DType, TensorType, Value
+from layoutopt.record import Record
 
 LARGE = 1024  # bytes; smaller constants may be stored more than once
 _SAMPLE_SIZE = 64  # elements
@@ -125,6 +125,7 @@ def _sample(type: TensorType, data: Data) -> bytes:
     return elements_at(data, _sample_positions(prod(static_shape(type.shape or ())))).tobytes()
 
 
+@lru_cache(maxsize=256)
 def _sample_positions(size: int) -> Array:
     """Up to 64 positions, evenly distributed over an array of `size` elements."""
     return np.unique(np.linspace(0, size - 1, _SAMPLE_SIZE, dtype=np.int64)) if size else np.zeros(0, np.int64)
@@ -137,8 +138,7 @@ def _digest(data: Data) -> bytes:
     return digest.digest()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Deferred:
+class Deferred(Record, eq=False):
     """A folded constant that is not kept in memory.
 
     Attributes:
@@ -171,7 +171,7 @@ class Deferred:
 
 @runtime_checkable
 class Rearranged(Protocol):
-    """A constant with the elements of another one in another order or shape, possibly padded with zeros: a frozen dataclass."""
+    """A constant with the elements of another one in another order or shape, possibly padded with zeros: an immutable value."""
 
     @property
     def data(self) -> Data:

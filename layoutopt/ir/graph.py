@@ -9,8 +9,7 @@ Every use is an edge: `Mul(x, x)` has two edges from x. Values without a predece
 (`insert_cast`) is the op that copies one logical tensor from one storage into another.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import networkx as nx
@@ -33,10 +32,10 @@ from layoutopt.ir.types import (
     TensorType,
     Value,
 )
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Record):
     """One read of a value: input `index` of `op`."""
 
     op: Op
@@ -54,6 +53,16 @@ def _input_edges(op: Op) -> list[tuple[Value, Op, int]]:
 
 def _output_edges(op: Op) -> list[tuple[Op, Value, int]]:
     return [(op, value, index) for index, value in enumerate(op.outputs) if value is not None]
+
+
+def _is_topological(ops: Sequence[Op]) -> bool:
+    """Whether every op is behind the producers of its operands."""
+    pending = {value for op in ops for value in op.outputs if value is not None}
+    for op in ops:
+        if not pending.isdisjoint(op.inputs):
+            return False
+        pending.difference_update(op.outputs)
+    return True
 
 
 class UnusedNames:
@@ -196,12 +205,15 @@ class Graph:
     def _is_sortable(self) -> bool:
         """Whether the graph has no cycle; sorts the ops if the graph has changed since the last call."""
         if self._sorted_at != self.version:
-            key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
-            try:
-                nodes = list(nx.lexicographical_topological_sort(self._digraph, key))
-            except nx.NetworkXUnfeasible:
-                return False
-            self._sorted, self._sorted_at = [node for node in nodes if isinstance(node, Op)], self.version
+            found = sorted(self._all_ops(), key=lambda op: op.order)
+            if not _is_topological(found):
+                key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
+                try:
+                    nodes = list(nx.lexicographical_topological_sort(self._digraph, key))
+                except nx.NetworkXUnfeasible:
+                    return False
+                found = [node for node in nodes if isinstance(node, Op)]
+            self._sorted, self._sorted_at = found, self.version
         return True
 
     def _all_ops(self) -> Iterator[Op]:

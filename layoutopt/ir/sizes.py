@@ -10,13 +10,16 @@ that is not given is inferred from the graph (`sample_inputs`), or without a gra
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import isqrt, prod
 from typing import TypeAlias
+
+from msgspec import field
+from msgspec.structs import replace
 
 from layoutopt.errors import DimensionError
 from layoutopt.formats import UNKNOWN, Dim, Extent, Shape, is_unknown, unquoted
 from layoutopt.ir.types import Op, TensorType, Value
+from layoutopt.record import Record
 
 Range: TypeAlias = tuple[int, int]
 """The smallest and the largest size of a dimension."""
@@ -35,8 +38,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(Record):
     """A symbolic dimension of the inputs.
 
     Attributes:
@@ -50,8 +52,7 @@ class Symbol:
     default: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Record):
     """The sizes that a model is planned for.
 
     Attributes:

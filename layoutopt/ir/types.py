@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
 
 from layoutopt.formats import Dim, Format, Shape, as_shape
+from layoutopt.record import Record
 
 if TYPE_CHECKING:
     from layoutopt.ir.graph import Graph
@@ -118,8 +120,7 @@ class Padding(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Record):
     """The format of a stored tensor and the state of its padding (ZERO if it has none)."""
 
     format: Format
@@ -137,8 +138,7 @@ class Storage:
         return self.text()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Slot:
+class Slot(Record, order=True):
     """One operand of an op: `Slot("in", 0)` is its first input, `Slot("out", 0)` its first output."""
 
     side: Literal["in", "out"]
@@ -148,8 +148,7 @@ class Slot:
         return f"{self.side}{self.index}"
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Record):
     """One legal way to run an op: a storage for every input and output.
 
     The padding state of an input is the largest one that the op accepts; that of an output is the one that the op leaves. None
@@ -196,8 +195,7 @@ class ArrayData:
         return self.array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Opaque:
+class Opaque(Record, eq=False):
     """An attribute that is preserved without being interpreted: a tensor, a type, a reference."""
 
     kind: str
@@ -411,8 +409,7 @@ class Op:
         return f"Op({self.name or '-'}: {self.kind})"
 
 
-@dataclass(slots=True)
-class Function:
+class Function(Struct):
     """A model-local function: a named graph of ops of the standard domain."""
 
     domain: str
@@ -423,8 +420,7 @@ class Function:
     overload: str = ""
 
 
-@dataclass(slots=True)
-class ReferenceAttribute:
+class ReferenceAttribute(Struct):
     """The payload of an attribute inside a function body that takes its value from the call."""
 
     name: str

@@ -1,14 +1,13 @@
 """Named invariants of graphs, checked between passes; `dialects.invariants` adds those of lowered graphs."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Record):
     """An invariant that does not hold, and where."""
 
     invariant: str

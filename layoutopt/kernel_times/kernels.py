@@ -19,7 +19,6 @@ follows one of a tiny op, by which the code of onnxruntime's `Run` is in the cac
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from math import inf, prod
@@ -40,6 +39,7 @@ from layoutopt.ir.graph import CAST, DOMAIN, Graph, to_text
 from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import Array, DType, Op, Opaque, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import X
+from layoutopt.record import Record
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import inference_session
@@ -63,8 +63,7 @@ def small_numbers(generator: np.random.Generator, shape: tuple[int, ...]) -> Arr
     return numbers
 
 
-@dataclass(frozen=True, slots=True)
-class RandomConstant:
+class RandomConstant(Record):
     """A lazy float32 constant of small random numbers."""
 
     shape: tuple[int, ...]
@@ -79,8 +78,7 @@ class RandomConstant:
         return small_numbers(np.random.default_rng(0), self.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class LoweredKernel:
+class LoweredKernel(Record, eq=False, dict=True):
     """A graph with inputs of known extents: one op on operands in given formats, or a lowered graph that computes the same."""
 
     graph: Graph

@@ -22,11 +22,11 @@ the other edges. It has no Winograd convolution, so every op has its default alg
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import exp, inf, log
 from time import perf_counter
 from typing import Literal
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from layoutopt.cost import CostModel, MeasuredPrices, priced_with
@@ -48,6 +48,7 @@ from layoutopt.ops import View, X, Y, canonical_signature, rule_of
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import PlanWith
 from layoutopt.planner import Plan
+from layoutopt.record import Record
 
 _CAUTION = 1.1
 _LIMIT = log(4)
@@ -57,8 +58,7 @@ _MAX_PRICE_RATIO = 1.5  # kernels of an emulation that cost more than this times
 _MIN_SHARE = 1e-3  # of a plan's time: kernels below it are not timed
 
 
-@dataclass(frozen=True, slots=True)
-class PricedKernel:
+class PricedKernel(Record):
     """A kernel that was priced."""
 
     kernel: LoweredKernel | None  # None if it cannot be timed alone
@@ -119,8 +119,7 @@ class StoredPrices(MeasuredPrices):
         self._corrections = {kind: exp(max(-_LIMIT, min(_LIMIT, mean))) for kind, mean in means.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class UsedKernel:
+class UsedKernel(Record):
     """An op on given formats, or a conversion, that a plan uses.
 
     The kernels that were priced for it are one, those of an emulation and its alternatives, or one per planned size.
@@ -254,8 +253,7 @@ def _default_signature(op: Op, model: CostModel, blocked: Mapping[Value, Storage
     return min(chosen, key=lambda each: model.kernel_seconds(op, each), default=canonical_signature(op))
 
 
-@dataclass(frozen=True, slots=True)
-class RefinedPlan:
+class RefinedPlan(Record):
     """A plan at measured prices.
 
     It is compared to the original after onnxruntime's optimiser, or to the folded graph, in onnxruntime's default formats and

@@ -20,7 +20,6 @@ reference / its time in the batch).
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from time import process_time
@@ -28,10 +27,12 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 import onnxruntime
 import platformdirs
+from msgspec.structs import asdict
 from pydantic import Field, TypeAdapter, ValidationError
 
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.kernels import REFERENCE, LoweredKernel, time_kernels
+from layoutopt.record import Record
 from layoutopt.runtime.processor import instruction_sets, processor_fields, processor_name
 
 _VERSION = 7
@@ -40,8 +41,7 @@ _INSTRUCTIONS = """amx_int8 amx_tile avx avx2 avx512_bf16 avx512_vnni avx512f av
 asimd asimddp bf16 i8mm sve"""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Record):
     """Everything that kernel times depend on, besides the kernel; properties that the system does not report are empty."""
 
     cpu: str

@@ -1,6 +1,5 @@
 """The inputs and outputs of a model, as its file or its graph declares them."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
@@ -10,11 +9,11 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import caller_name
 from layoutopt.ir.types import TensorType, Value
 from layoutopt.onnx_io.reader import read
+from layoutopt.record import Record
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, tensor_name, type_name
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Record):
     """A declared input.
 
     Attributes:
@@ -33,8 +32,7 @@ class Input:
         return [dim for dim in self.shape or () if isinstance(dim, str)]
 
 
-@dataclass(frozen=True, slots=True)
-class Interface:
+class Interface(Record):
     """The inputs and outputs of a model.
 
     Attributes:

@@ -200,7 +200,9 @@ def _refuse_bytes(proto: Any) -> None:
         texts, parts = _fields(message.DESCRIPTOR)
         for name in texts:
             value = getattr(message, name)
-            if isinstance(value, bytes) or any(isinstance(text, bytes) for text in value):
+            if isinstance(value, bytes) or (
+                not isinstance(value, str) and any(isinstance(text, bytes) for text in value)
+            ):
                 raise ModelError(f"field {name!r} is not UTF-8 text", where=where, hint=_HINT)
             if name == "name" and value:
                 where = value

@@ -1,11 +1,10 @@
-"""Reads a model file through onnx_ir, with weights mapped and not loaded.
+"""Reads a model file through onnx_ir, with large weights mapped and not loaded.
 
 The stages: parse; repair the faults that ONNX Runtime tolerates (`repair`); refuse content that would be lost (`messages`,
 `tensors`); convert.
 """
 
 import logging
-import mmap
 import os
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from layoutopt.errors import ModelError
 from layoutopt.files import MARK
+from layoutopt.onnx_io.mapping import WeightFile, without_weights
 from layoutopt.onnx_io.messages import MAP_TYPES, parse_message, refuse_losses, remove_map_types
 from layoutopt.onnx_io.repair import REPAIRS, Repair, Repairs, repair
 from layoutopt.onnx_io.schema import check_versions
@@ -32,8 +32,8 @@ logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
     """Read a model.
 
-    Weights in the file are parsed in place, external data is memory-mapped when first read. External
-    data is checked before, without reading it: it must be stored in the model's folder and be long enough.
+    Large weights and external data are memory-mapped when they are read. External data is checked before, without reading it:
+    it must be stored in the model's folder and be long enough.
 
     Args:
         path: the file.
@@ -44,7 +44,10 @@ def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
         ModelError: there is no such file, it is no ONNX model, or it contains something that would be lost.
     """
     path = Path(path)
-    return _convert(parse_message(_content(path), str(path)), DataFolder.of_file(path), Repairs(path), strict=strict)
+    file = _opened(path)
+    message = parse_message(without_weights(file.content().data, path.name), str(path))
+    file.last.clear()
+    return _convert(message, DataFolder.of_file(file), Repairs(path), strict=strict)
 
 
 def from_message(proto: onnx.ModelProto, *, strict: bool = False) -> ir.Model:
@@ -149,13 +152,12 @@ def _sort(model: ir.Model) -> None:
             continue
 
 
-def _content(path: Path) -> memoryview:
-    """The bytes of a file, mapped because the parser copies them."""
+def _opened(path: Path) -> WeightFile:
+    """A model file that can be mapped."""
     try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        file = WeightFile.open(path, is_model=True)
+        file.content()
+        return file
     except FileNotFoundError as error:
         raise ModelError("no such file", where=str(path), hint="check the path") from error
     except IsADirectoryError as error:

@@ -8,24 +8,24 @@ A repair needs a confirmation: ONNX Runtime has to load the original model (`Rep
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
 import onnx_ir as ir
+from msgspec import Struct, field
 
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.messages import contradict, graphs, keep_last, keep_messages, nodes
 from layoutopt.onnx_io.schema import MIN_IR_VERSION
+from layoutopt.record import Record
 from layoutopt.runtime.session import load_failure
 
 REPAIRS = "layoutopt.repairs"
 """The key in the meta of a main graph, whose copies have the same meta: its `Repairs`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Record):
     """One fault of a model, and its correction by the reader.
 
     Attributes:
@@ -47,8 +47,7 @@ class Repair:
 Source: TypeAlias = Path | onnx.ModelProto
 
 
-@dataclass(slots=True)
-class Repairs:
+class Repairs(Struct):
     """The repairs of one model.
 
     Attributes:

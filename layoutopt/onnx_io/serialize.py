@@ -1,7 +1,9 @@
 """Serialises a model as a protobuf message: with its weights, for external data, or without weights for onnx's C++ functions.
 
-onnx_ir writes an external tensor as a reference to the file that it was read from, which is valid only if model and file stay
-in one folder. Here the caller determines the file of each tensor; all other tensors are stored in the message.
+The caller determines the file of each external tensor; all other tensors are stored in the message. Its bytes are written in
+pieces, so that only one large weight at a time is in memory:
+
+    ModelProto { .. graph { node, name, initializer { dims .. name, raw_data, doc_string .. } .. , input .. } .. }
 
 onnx's C++ functions take a serialised model, which may not be larger than 2 GB, and copy it. In a weightless model an
 initializer above a threshold becomes an input of the main graph with its type and shape, also one of a subgraph, which can read
@@ -9,20 +11,24 @@ the values of the main graph.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from io import BytesIO
+from typing import Any, BinaryIO, TypeAlias
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import EncodeError, Message  # type: ignore[import-untyped]
 
 from layoutopt.errors import LayoutoptError, OutputError
+from layoutopt.ir.constants import chunks
 from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, incompatibility, is_too_large
+from layoutopt.onnx_io.mapping import GRAPH, INITIALIZER, LARGE, RAW_DATA, header
 from layoutopt.onnx_io.messages import display_name, graphs, keep_last, keep_messages, nested, nodes, restore_map_types
 from layoutopt.onnx_io.schema import check_inference, check_structure, is_onnxruntime_op, opsets_of
-from layoutopt.onnx_io.vocabulary import external_tensor
-from layoutopt.runtime.errors import raise_if_out_of_memory
+from layoutopt.onnx_io.vocabulary import StreamedTensor, external_tensor
 
 _LIMIT = 2**31 - 1  # bytes, the largest message of protobuf
 IN_ONE_FILE = 1_900_000_000  # bytes of weights, below protobuf's limit by a margin for the rest of the message
@@ -48,18 +54,90 @@ def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
 
     Raises:
         OutputError: the message would be larger than protobuf allows.
-        OutOfMemoryError: there is too little memory for the message.
+    """
+    content = BytesIO()
+    write_message(model, content, external)
+    return content.getvalue()
+
+
+def write_message(
+    model: ir.Model, file: BinaryIO, external: Mapping[ir.Value, ir.ExternalTensor] | None = None
+) -> None:
+    """Write the serialised model; the arguments are those of `to_bytes`.
+
+    Raises:
+        OutputError: the message would be larger than protobuf allows.
     """
     too_large = OutputError("is larger than the 2 GB of one file", where="model", hint="write external data")
-    size = sum(tensor.nbytes for value, tensor in weights(model) if value not in (external or {}))
-    if size > _LIMIT:
-        raise too_large
+    initializers = ((value, value.const_value) for value in model.graph.initializers.values())
+    large = {
+        value: tensor
+        for value, tensor in initializers
+        if tensor is not None and tensor.nbytes >= LARGE and value not in (external or {}) and _has_whole_bytes(tensor)
+    }
+    placeholders = {value: external_tensor(tensor, "", name=value.name or "") for value, tensor in large.items()}
     try:
-        return bytes(to_proto(model, external).SerializeToString(deterministic=True))
+        proto = to_proto(model, {**(external or {}), **placeholders})
+        pieces = _in_graph(proto, {value.name or "": tensor for value, tensor in large.items()})
     except (EncodeError, ValueError) as error:
-        if size < IN_ONE_FILE:  # protobuf raises the same error where it cannot allocate the bytes
-            raise_if_out_of_memory(MemoryError(str(error)), "model")
         raise too_large from error
+    if _size(pieces) > _LIMIT:
+        raise too_large
+    for each in pieces:
+        if isinstance(each, bytes):
+            file.write(each)
+        else:
+            write_tensor(each, file)
+
+
+Piece: TypeAlias = bytes | ir.TensorProtocol
+
+
+def _in_graph(proto: onnx.ModelProto, large: Mapping[str, ir.TensorProtocol]) -> list[Piece]:
+    """The bytes of a message, with large initializers, which are external data in the message, as pieces of their own."""
+    initializers: list[Piece] = []
+    for tensor in proto.graph.initializer:
+        inner: list[Piece] = [_serialized(tensor)]
+        if tensor.name in large:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            weight = large[tensor.name]
+            inner = _around(tensor, RAW_DATA, [header(RAW_DATA, weight.nbytes), weight])
+        initializers += [header(INITIALIZER, _size(inner)), *inner]
+    graph = _around(proto.graph, INITIALIZER, initializers)
+    return _around(proto, GRAPH, [header(GRAPH, _size(graph)), *graph])
+
+
+def _around(message: Any, number: int, pieces: list[Piece]) -> list[Piece]:
+    """The fields of a message, with `pieces` in place of the field of a number."""
+    before, behind = type(message)(), type(message)()
+    for part, is_in in ((before, number.__gt__), (behind, number.__lt__)):
+        part.CopyFrom(message)
+        for field, _ in message.ListFields():
+            if not is_in(field.number):
+                part.ClearField(field.name)
+    return [_serialized(before), *pieces, _serialized(behind)]
+
+
+def _serialized(message: Any) -> bytes:
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def _size(pieces: Iterable[Piece]) -> int:
+    return sum(len(each) if isinstance(each, bytes) else each.nbytes for each in pieces)
+
+
+def _has_whole_bytes(tensor: ir.TensorProtocol) -> bool:
+    return tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little"
+
+
+def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
+    """Write the elements of a tensor, in pieces where it is a part of a file or is packed."""
+    if not _has_whole_bytes(tensor):
+        file.write(tensor.tobytes())
+        return
+    for chunk in chunks(tensor.data if isinstance(tensor, StreamedTensor) else tensor):
+        file.write(chunk.reshape(-1).view(np.uint8).data)
 
 
 def to_proto(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | None = None) -> onnx.ModelProto:

@@ -7,7 +7,6 @@ A subgraph may read every value of the enclosing graphs by name; a name that it 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -17,6 +16,7 @@ from layoutopt.ir.types import Op, Value
 from layoutopt.onnx_io.messages import display_name
 from layoutopt.onnx_io.schema import opsets_of_onnx
 from layoutopt.onnx_io.vocabulary import DimNames, attribute_from_ir, subgraphs
+from layoutopt.record import Record
 
 HINT = "export the model again"
 
@@ -44,8 +44,7 @@ def build(model: ir.Model, source: ir.Graph, graph: Graph, names: DimNames) -> N
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Lifting:
+class _Lifting(Record):
     """A graph of onnx_ir, the empty graph to fill, and for a body the names and values that its op captures."""
 
     source: ir.Graph

@@ -17,36 +17,38 @@ path. So does layoutopt. Hard links are plain files.
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from msgspec import field
 
 from layoutopt.errors import ModelError
+from layoutopt.onnx_io.mapping import KNOWN_TYPES, MappedTensor, WeightFile, nbytes
 from layoutopt.onnx_io.messages import display_name, graphs, nodes
-from layoutopt.onnx_io.vocabulary import external_tensor
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class DataFolder:
+class DataFolder(Record):
     """The folders that may contain the external data of a model.
 
     Attributes:
         path: the folder that locations are relative to.
         roots: the real paths of the folders that data must be below.
+        files: the files of the data by location, those that have been checked.
     """
 
     path: Path
     roots: tuple[str, ...]
+    files: dict[str, WeightFile] = field(default_factory=dict)
 
     @classmethod
-    def of_file(cls, model: Path) -> "DataFolder":
+    def of_file(cls, model: WeightFile) -> "DataFolder":
         """The folder of a model file, and the folder of the file that it is a symbolic link to."""
-        path = Path(os.path.abspath(model))
+        path = Path(os.path.abspath(model.path))
         real = os.path.realpath(path)
         roots = dict.fromkeys([os.path.realpath(path.parent), os.path.dirname(real)])
-        return cls(path.parent, tuple(roots))
+        return cls(path.parent, tuple(roots), {path.name: model})
 
     @classmethod
     def current(cls) -> "DataFolder":
@@ -54,7 +56,7 @@ class DataFolder:
         return cls(Path.cwd(), (os.path.realpath(Path.cwd()),))
 
     def size(self, location: str, where: str) -> int:
-        """The size in bytes of a data file.
+        """The size in bytes of a data file, which is opened.
 
         Args:
             location: the path in the model file.
@@ -63,10 +65,13 @@ class DataFolder:
         Raises:
             ModelError: the path is outside of the folder, the file is a link to another folder, is missing or is not regular.
         """
+        if location in self.files:
+            return self.files[location].state[0]
         self._check_location(location, where)
         path = self.path / location
         try:
-            info = path.stat()
+            path.stat()
+            file = WeightFile.open(path) if path.is_file() else None  # others may block
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
             what = f"external data {location!r} is missing" if is_missing else f"cannot read {location!r}"
@@ -76,10 +81,11 @@ class DataFolder:
             what = f"external data {location!r} is a symbolic link to {real!r}, outside of the model's folder"
             hint = "copy the file itself next to the model, or open the model through its own link"
             raise ModelError(what, where=where, hint=hint)
-        if not path.is_file():
+        if file is None:
             what = f"external data {location!r} is not a plain file"
             raise ModelError(what, where=where, hint="copy the file itself next to the model")
-        return info.st_size
+        self.files[location] = file
+        return file.state[0]
 
     def _check_location(self, location: str, where: str) -> None:
         is_below = bool(location) and "\0" not in location and not os.path.isabs(location)
@@ -89,17 +95,14 @@ class DataFolder:
             raise ModelError(what, where=where, hint=hint)
 
     def locate(self, model: ir.Model) -> None:
-        """Give external tensors the real paths of their files, which `size` checked: onnx_ir refuses links in a base folder."""
+        """Map external tensors from their files, which `size` checked."""
         for value in (value for graph in model.graphs() for value in graph.initializers.values()):
             if isinstance(tensor := value.const_value, ir.ExternalTensor):
-                value.const_value = external_tensor(
-                    tensor, os.path.realpath(self.path / tensor.location), tensor.offset
-                )
+                value.const_value = MappedTensor(self.files[str(tensor.location)], tensor)
 
 
 _KEYS = {"location", "offset", "length", "checksum", "basepath"}
 DATA_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data")
-KNOWN_TYPES = {int(each) for each in ir.DataType} & {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
 _MAX_ELEMENTS = 2**59  # of 16 bytes each, in an address space of 63 bits
 _HINT = "export the model again"
 
@@ -140,26 +143,22 @@ def check_tensor(tensor: onnx.TensorProto, where: str, folder: DataFolder) -> No
     if math.prod(max(dim, 1) for dim in tensor.dims) > _MAX_ELEMENTS:  # numpy limits it, even if an extent is 0
         raise ModelError(f"shape {list(tensor.dims)} is too large for any memory", where=where, hint=_HINT)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        _check_external(tensor, dtype, _nbytes(dtype, count), where, folder)
+        _check_external(tensor, dtype, nbytes(tensor), where, folder)
         return
     field = data_field(tensor)
     if any(len(getattr(tensor, name)) for name in DATA_FIELDS if name != field):
         raise ModelError(f"{dtype.name.lower()} data is in a field for other types", where=where, hint=_HINT)
-    expected, found = _expected(dtype, count, field), len(getattr(tensor, field))
+    expected, found = _expected(tensor, dtype, count, field), len(getattr(tensor, field))
     if expected != found:
         unit = "bytes" if field == "raw_data" else "elements"
         what = f"{dtype.name.lower()}{list(tensor.dims)} needs {expected} {unit} of data, has {found}"
         raise ModelError(what, where=where, hint=_HINT)
 
 
-def _nbytes(dtype: ir.DataType, count: int) -> int:
-    return math.ceil(count * dtype.bitwidth / 8) if dtype != ir.DataType.STRING else 0
-
-
-def _expected(dtype: ir.DataType, count: int, field: str) -> int:
+def _expected(tensor: onnx.TensorProto, dtype: ir.DataType, count: int, field: str) -> int:
     """The length of a data field by the number of elements: the bytes of `raw_data`, the entries of any other field."""
     if field == "raw_data" or (dtype != ir.DataType.STRING and dtype.bitwidth in (2, 4)):
-        return _nbytes(dtype, count)
+        return nbytes(tensor)
     return count * (2 if "COMPLEX" in dtype.name else 1)
 
 
@@ -170,7 +169,7 @@ def data_field(tensor: onnx.TensorProto) -> str:
     return onnx.helper.tensor_dtype_to_field(tensor.data_type)
 
 
-def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, where: str, folder: DataFolder) -> None:
+def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, size: int, where: str, folder: DataFolder) -> None:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     if len(entries) < len(tensor.external_data):
         raise ModelError("external data has two entries of one key", where=where, hint="keep one")
@@ -181,17 +180,17 @@ def _check_external(tensor: onnx.TensorProto, dtype: ir.DataType, nbytes: int, w
     if any(len(getattr(tensor, name)) for name in DATA_FIELDS):
         raise ModelError("has data of its own and external data too", where=where, hint=_HINT)
     try:
-        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or nbytes)
+        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or size)
     except ValueError as error:
         raise ModelError("offset and length of external data must be numbers", where=where, hint=_HINT) from error
-    if offset < 0 or length != nbytes:
-        what = f"external data at offset {offset} of {length} bytes, but its shape needs {nbytes}"
+    if offset < 0 or length != size:
+        what = f"external data at offset {offset} of {length} bytes, but its shape needs {size}"
         raise ModelError(what, where=where, hint=_HINT)
-    size = folder.size(entries.get("location", ""), where)
-    if offset + nbytes > size:
-        what = f"external data {entries['location']!r} has {size} bytes, {offset + nbytes} are needed"
+    available = folder.size(entries.get("location", ""), where)
+    if offset + size > available:
+        what = f"external data {entries['location']!r} has {available} bytes, {offset + size} are needed"
         raise ModelError(what, where=where, hint="the file is truncated or of another model: copy it again")
-    if nbytes == 0:  # nothing to map; onnx_ir cannot read an empty external tensor
+    if size == 0:  # nothing to map; onnx_ir cannot read an empty external tensor
         tensor.ClearField("external_data")
         tensor.ClearField("data_location")
         tensor.raw_data = b""

@@ -30,6 +30,7 @@ _KINDS = {
     "TYPE_PROTOS": "types",
     "STRING": "bytes",  # a string that is not UTF-8
 }
+_PYTHON_TYPES = {int: "INT", float: "FLOAT", str: "STRING"}
 _ATTRIBUTE_TYPES = {kind: ir.AttributeType[name] for name, kind in _KINDS.items()}
 
 
@@ -95,7 +96,11 @@ def attribute_to_ir(name: str, value: Attribute, schema: Any) -> ir.Attr:
         declared = ir.AttributeType[schema.attributes[name].type.name]
         if declared.name in _PLAIN and declared.name.endswith("S") == isinstance(value, tuple):
             return ir.Attr(name, declared, value)
-    return ir.convenience.convert_attribute(name, value)
+    types = {*map(type, value)} if isinstance(value, tuple) else {type(value)}
+    kind = _PYTHON_TYPES.get(types.pop()) if len(types) == 1 else None
+    if kind is None:
+        return ir.convenience.convert_attribute(name, value)
+    return ir.Attr(name, ir.AttributeType[f"{kind}S" if isinstance(value, tuple) else kind], value)
 
 
 def is_same_attribute(attr: ir.Attr, value: Attribute) -> bool:

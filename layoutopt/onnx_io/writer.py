@@ -10,14 +10,11 @@ import filecmp
 import os
 import re
 import shutil
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -34,18 +31,13 @@ from layoutopt.files import (
     output_errors,
     result_mark,
 )
-from layoutopt.ir.constants import chunks
-from layoutopt.onnx_io.serialize import IN_ONE_FILE, to_bytes, weight_bytes, weights
-from layoutopt.onnx_io.vocabulary import StreamedTensor, external_tensor
-from layoutopt.runtime.available_memory import available_bytes
-
-_COPIES = 6
-"""Copies of the weights that memory must have room for while they are written into the model file: the message, and its bytes
-in a buffer that is doubled whenever it is full."""
+from layoutopt.onnx_io.mapping import MappedTensor
+from layoutopt.onnx_io.serialize import IN_ONE_FILE, weight_bytes, weights, write_message, write_tensor
+from layoutopt.onnx_io.vocabulary import external_tensor
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFiles:
+class WrittenFiles(Record):
     """The files of a model that was written.
 
     Attributes:
@@ -81,8 +73,8 @@ def write(
         model: the model; unchanged afterwards.
         path: the file; an existing result of `source` is replaced.
         external_data: the name of a file in the same folder for weights of 1 KiB and more. By default
-            weights of up to 1.9 GB, and up to a sixth of the available memory, are in the model file, larger ones in a file
-            with the model's name and `.data`. If the existing model refers to that file, other weights get a name with a hash.
+            weights of up to 1.9 GB are in the model file, larger ones in a file with the model's name and `.data`. If the
+            existing model refers to that file, other weights get a name with a hash.
         source: the file that the model was read from.
         reads: other files that have been read, which are never replaced.
         force: replace an existing file that is no result of `source`, and external data of other models in the folder.
@@ -114,12 +106,12 @@ def write(
         message = staging.open()
         renames.append((message, path))
         _map(model, [target for _, target in renames])
-        message.write(to_bytes(model, placed))
+        write_message(model, message, placed)
         message.write(_mark(source, path))
         if is_new and os.path.lexists(renames[0][1]):
             raise FileExistsError(errno.EEXIST, "another process has written external data of this name")
         staging.commit(*renames)
-        needed = external_files(Path(source)) if source is not None else []
+        needed = external_files(Path(source)) if source is not None and replaced else []
         written = [target for _, target in renames[:-1]]
         return WrittenFiles(path, written[0] if written else None, _unused(replaced, [*needed, *written]))
 
@@ -175,9 +167,8 @@ def _unused(replaced: Sequence[Path], needed: Sequence[Path]) -> tuple[Path, ...
 
 
 def _needed_name(model: ir.Model, path: Path) -> str | None:
-    """The name of external data for a model that is too large for one file, or for a message in memory."""
-    is_too_large = weight_bytes(model) > min(IN_ONE_FILE, available_bytes() // _COPIES)
-    return default_name(path) if is_too_large else None
+    """The name of external data for a model that is too large for one file."""
+    return default_name(path) if weight_bytes(model) > IN_ONE_FILE else None
 
 
 def _is_any(path: Path, others: Sequence[Path]) -> bool:
@@ -193,7 +184,10 @@ def _map(model: ir.Model, targets: Sequence[Path]) -> None:
 
 def has_external_data(model: ir.Model) -> bool:
     """Whether elements of the model are in files next to it."""
-    return any(isinstance(tensor, ir.ExternalTensor) for _, tensor in weights(model))
+    return any(
+        isinstance(tensor, ir.ExternalTensor) or (isinstance(tensor, MappedTensor) and not tensor.file.is_model)
+        for _, tensor in weights(model)
+    )
 
 
 _EXTERNAL_FROM = 1024  # bytes; smaller tensors stay in the model
@@ -249,18 +243,6 @@ def place_weights(model: ir.Model, file: BinaryIO) -> dict[ir.Value, tuple[ir.Te
             write_tensor(tensor, file)
         placed[value] = (tensor, offsets[id(tensor)])
     return placed
-
-
-def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
-    """Write the elements of a tensor, in pieces where it is a part of a file or is packed."""
-    stored = tensor.data if isinstance(tensor, StreamedTensor) else tensor
-    if isinstance(stored, ir.ExternalTensor) and os.path.isfile(stored.path):  # it may be mapped, and removed since
-        stored.tofile(file)
-    elif isinstance(tensor, StreamedTensor) and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
-        for chunk in chunks(tensor.data):
-            file.write(chunk.reshape(-1).view(np.uint8).data)
-    else:
-        file.write(tensor.tobytes())
 
 
 def _free_name(file: BinaryIO, requested: Path) -> Path:

@@ -9,7 +9,6 @@ that order is projected onto the other operands:
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -46,12 +45,12 @@ from layoutopt.ops.signatures import (
     shape_of,
     signature_of,
 )
+from layoutopt.record import Record
 
 Axes: TypeAlias = Mapping[Slot, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class IterationOrder:
+class IterationOrder(Record):
     """The iteration axes of an op and their blocks, outermost first: a format over the axes of the whole op."""
 
     parts: tuple[Part, ...]

@@ -5,7 +5,6 @@ time where an op requires them as numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeAlias
 
@@ -27,6 +26,7 @@ from layoutopt.formats import (
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops.signatures import estimated_extent, physical_type
+from layoutopt.record import Record
 
 # Element types that a data-movement op does not support, and the wider types to which they are promoted.
 #
@@ -50,8 +50,7 @@ def promoted_type(dtype: DType, op_type: str, opset: int) -> DType | None:
     return DType.FLOAT32 if dtype.label.startswith("float8") and not is_supported else None
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Record):
     """A constant in a format.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -11,6 +10,7 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.ir.types import Slot
 from layoutopt.ops.axiswise import Axes
 from layoutopt.ops.signatures import Y
+from layoutopt.record import Record
 
 # --- contraction modes ---
 #
@@ -44,8 +44,7 @@ AxisDigit: TypeAlias = tuple[int, int]
 """An iteration axis, and how many of its elements one step of the digit covers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContractionModes:
+class ContractionModes(Record):
     """The number of modes of each kind.
 
     Attributes:

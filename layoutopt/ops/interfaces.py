@@ -1,7 +1,6 @@
 """Facts about ops other than layouts, which methods of `LayoutRule` declare: axis letters, pads, maps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -10,6 +9,7 @@ import numpy as np
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Op, OpaqueType, Slot, TensorType, Value
 from layoutopt.ops.signatures import X, Y
+from layoutopt.record import Record
 
 # --- Letters of the axes of an op's operands, where the definition of the op gives its axes roles ---
 #
@@ -50,8 +50,7 @@ Side: TypeAlias = Literal["in", "out"]
 """Whether an affine map is applied to the input or to the output of the op that it is folded into."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Affine:
+class Affine(Record, eq=False):
     """y = x * scale + shift.
 
     Attributes:
@@ -125,8 +124,7 @@ def along_one_axis(constant: Array, x: Value) -> tuple[int | None, Array] | None
 # is the shift. A map of tensors concatenated along its axis is the sum of maps of the tensors.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinearMap:
+class LinearMap(Record, eq=False):
     """A linear map over one axis of the first input, which is that axis of the result too.
 
     Attributes:

@@ -9,10 +9,10 @@ QuantizeLinear makes zero padding the zero point, and DequantizeLinear makes it 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct, field
 from typing_extensions import override
 
 from layoutopt.ir.graph import Graph
@@ -32,6 +32,7 @@ from layoutopt.ops.signatures import (
     rank_of,
 )
 from layoutopt.ops.view import View
+from layoutopt.record import Record
 
 SCALE, ZERO_POINT = 1, 2
 _SMALL_BITS = (
@@ -174,8 +175,7 @@ ACTIVATIONS = frozenset({"Clip", "LeakyRelu", "Relu"})
 """The activations that integer kernels apply to their accumulators before they round them."""
 
 
-@dataclass(slots=True)
-class QdqGroups:
+class QdqGroups(Struct):
     """The QDQ groups of some graphs.
 
     Attributes:
@@ -247,8 +247,7 @@ def _add_groups(graph: Graph, has_kernel: Callable[[Op, Op], bool], groups: QdqG
                 groups.fused_into_kernels.add(op)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Record):
     """An op on integers, the inputs that it reads as integers, and the activations and QuantizeLinears behind it."""
 
     integer: Op

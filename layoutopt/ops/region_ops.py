@@ -16,7 +16,6 @@ format like any other op without a rule, and their regions are not changed.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from layoutopt.formats import Dim
@@ -24,6 +23,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Op, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops.signatures import is_canonical
+from layoutopt.record import Record
 
 ShapeLookup: TypeAlias = Callable[[Value], tuple[Dim, ...] | None]
 
@@ -39,8 +39,7 @@ _BRANCHES = ("then_branch", "else_branch")
 _SCAN_WITHOUT_BATCH = 9  # the opset
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Record):
     """A tensor at the boundary of regions.
 
     Attributes:

@@ -1,12 +1,12 @@
 """Construction of signatures from formats, and the types of operands under a signature."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
 from layoutopt.formats import Dim, Format, Shape
 from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, Storage, TensorType, Value
+from layoutopt.record import Record
 
 OperandFormats: TypeAlias = Mapping[Slot, Format]
 
@@ -17,8 +17,7 @@ States: TypeAlias = tuple[Padding, ...]
 """A padding state for every input of an op, or for every output."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inapplicable:
+class Inapplicable(Record):
     """The reason why an op has no signature with given formats; reports print it, it is not an error."""
 
     reason: str
@@ -169,8 +168,7 @@ def untransposable_reason(op: Op, signature: Signature) -> str:
 # `LayoutRule.transfer_padding` applies the function; `layoutopt list ops` prints it.
 
 
-@dataclass(frozen=True, slots=True)
-class PaddingTransfer:
+class PaddingTransfer(Record):
     """The padding state of a result by the largest padding state of the inputs.
 
     Attributes:

@@ -6,8 +6,9 @@ Nodes, operands and edges are tuples, whose order `template/model.js` has too.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from layoutopt import inference
 from layoutopt.cost import CostModel, priced_with
@@ -73,8 +74,7 @@ class Node(NamedTuple):
     region: int = 0
 
 
-@dataclass(slots=True)
-class PageGraph:
+class PageGraph(Struct):
     """A graph before or after planning.
 
     Attributes:

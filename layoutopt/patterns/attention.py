@@ -1,8 +1,9 @@
 """Fusion pattern of attention, softmax(scale * q k^T + mask) v, head by head."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import prod
+
+from msgspec import Struct, field
 
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph
@@ -29,8 +30,7 @@ COLUMNS: Mapping[int, Format] = {4: Format.plain((0, 3, 1, 2)), 3: Format.plain(
 _MAX_OPS = 12  # the largest number of view ops and scales in a chain
 
 
-@dataclass(slots=True)
-class ViewChain:
+class ViewChain(Struct):
     """The end of a chain of view ops and scales: a value, the product of the scales, and the ops."""
 
     value: Value

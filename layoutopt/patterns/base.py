@@ -7,17 +7,18 @@ are looked up once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
+
+from msgspec import field
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import OLDEST_OPSET
+from layoutopt.record import Record
 from layoutopt.registry import EntryPoints, registered_by
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Match:
+class Match(Record, eq=False):
     """An occurrence of a fusion pattern.
 
     Attributes:
@@ -89,8 +90,7 @@ def patterns_at(op: Op) -> Sequence[FusionPattern]:
 # --- expressions ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Record):
     """An expression to find: an op of a kind whose first inputs are computed by expressions.
 
     A name is the expression of any value, the same one wherever the name occurs. A list contains alternatives.
@@ -108,8 +108,7 @@ def tree(kind: str, *inputs: Expression) -> Tree:
     return Tree(kind, inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Record):
     """An occurrence of an expression: the values by name, and the ops, the last one first."""
 
     values: Mapping[str, Value] = field(default_factory=dict)
@@ -155,8 +154,7 @@ def number(value: Value | None) -> float | None:
     return float(value.data.numpy().reshape(()))
 
 
-@dataclass(frozen=True, slots=True)
-class Multiple:
+class Multiple(Record):
     """A value times a number, and the op that multiplies."""
 
     value: Value

@@ -5,9 +5,11 @@ case of several targets in which the regret is zero.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Literal
+
+from msgspec import field
+from msgspec.structs import replace
 
 from layoutopt.cost import CostModel, targets_of
 from layoutopt.errors import PinError
@@ -32,12 +34,12 @@ from layoutopt.planner.propagation import (
     propose,
 )
 from layoutopt.planner.regret import least_regret, worst_ratio
+from layoutopt.record import Record
 
 # --- The request to the planner: a graph, the target or targets, and the constraints on the plan ---
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
+class PlanRequest(Record):
     """A graph to plan, the target, and the constraints.
 
     Attributes:
@@ -74,8 +76,7 @@ class PlanRequest:
 # --- The plan: the signature of every op, its estimated time, and the proof ---
 
 
-@dataclass(frozen=True, slots=True)
-class TargetOutcome:
+class TargetOutcome(Record):
     """The estimated times of a plan for several targets on one of them.
 
     Attributes:
@@ -96,8 +97,7 @@ class TargetOutcome:
         return self.seconds / self.alone - 1 if self.alone else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """The chosen signature of every op, the estimated time, and the proof of optimality.
 
     Attributes:
@@ -152,8 +152,7 @@ class Plan:
 #     subject to   price at guard k <= price of the baseline at guard k     for every k
 
 
-@dataclass(frozen=True, slots=True)
-class FormulatedPlan:
+class FormulatedPlan(Record):
     """A plan, and the planning problem that it solves.
 
     Attributes:

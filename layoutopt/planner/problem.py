@@ -11,13 +11,16 @@ their tensors, so that casts are as late as possible, then by the ranks of optio
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import networkx as nx
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from layoutopt.record import Record
 
 TOLERANCE = 1e-6  # relative; a smaller gap counts as zero
 TIE_TOLERANCE = 1e-9  # relative; prices that differ by less are one price
@@ -42,8 +45,7 @@ def search_limit(seconds: float | None) -> dict[str, float]:
     return {"mip_max_nodes": _MAX_NODES, "time_limit": _MAX_SECONDS}
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Record):
     """One way to run an op: its price, and the states of its results and operands as pairs (tensor, state).
 
     All options of an op have the same tensors in the same order; they differ in states and prices.
@@ -76,8 +78,7 @@ class Option:
         return Option(self.price, results, operands)
 
 
-@dataclass(slots=True)
-class Tensor:
+class Tensor(Struct):
     """A tensor between ops.
 
     Attributes:
@@ -104,8 +105,7 @@ class Tensor:
         return replace(self, casts=self.casts | {(_ANY_STATE, state): None for state in states}, source_state=source)
 
 
-@dataclass(slots=True)
-class Problem:
+class Problem(Struct):
     """The options of every op, and the tensors between them.
 
     Attributes:
@@ -160,8 +160,7 @@ class Problem:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(Record):
     """A choice of one option per op.
 
     Attributes:
@@ -202,8 +201,7 @@ Cast: TypeAlias = tuple[int, int]
 """A cast of a planning problem: the number of the tensor, and the number of the cast among those of the tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemEdit:
+class ProblemEdit(Record):
     """An edit of a planning problem.
 
     Attributes:
@@ -319,8 +317,7 @@ class Parts:
 # The time limit of planning, which ends the propagation of formats and the solver.
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(Record):
     """The end of the time for planning.
 
     Args:

@@ -16,15 +16,16 @@ The bound is independent of the solver's tolerances: with all variables in [0, 1
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
+from msgspec import Struct, field
 
 from layoutopt.planner.problem import TOLERANCE, Cast, Choice, Problem, Tensor, search_limit
+from layoutopt.record import Record
 
 
 def highs(**settings: Any) -> Any:
@@ -35,8 +36,7 @@ def highs(**settings: Any) -> Any:
     return solver
 
 
-@dataclass(slots=True)
-class _Rows:
+class _Rows(Struct):
     """A sparse matrix with bounds on its rows, built row by row."""
 
     starts: "array[int]" = field(default_factory=lambda: array("i", [0]))
@@ -247,8 +247,7 @@ _LIMIT_MARGIN = 1.01  # prices are clamped slightly above the limit of a guard
 _ABSOLUTE_GAP = 1e-6  # of the integer program, whose prices are at most 1
 
 
-@dataclass(frozen=True, slots=True)
-class GuardLimit:
+class GuardLimit(Record):
     """The problem at a guard point, and the price there that no choice may exceed.
 
     Attributes:

@@ -10,9 +10,10 @@ these limits are cut and counted.
 
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from layoutopt.cost import CostModel
 from layoutopt.errors import PinError
@@ -107,8 +108,7 @@ def ops_at_outputs(tree: RegionTree, pins: Collection[Value]) -> Iterator[Op]:
 # --- The candidates of the planner: the formats of every value, and the signatures of every op ---
 
 
-@dataclass(slots=True)
-class Candidates:
+class Candidates(Struct):
     """The alternatives of the planner.
 
     Attributes:
@@ -130,8 +130,7 @@ class Candidates:
     is_complete: bool = True
 
 
-@dataclass(slots=True)
-class CandidateMemo:
+class CandidateMemo(Struct):
     """The candidates of one graph, for plans at several prices; collecting them takes up to half of the time of a plan.
 
     Attributes:

@@ -7,12 +7,12 @@ extra price over the best choice. An integer program finds the choice with
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from math import isfinite
 
 import highspy
 import numpy as np
+from msgspec.structs import replace
 
 from layoutopt.planner.problem import NO_DEADLINE, TOLERANCE, Choice, Deadline, Problem, Solution, search_limit
 from layoutopt.planner.program import Program, highs, limit_columns

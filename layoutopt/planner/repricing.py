@@ -4,7 +4,6 @@ Only the connected components that an edit touches are solved again, within `TOL
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 from layoutopt.planner.problem import (
@@ -19,10 +18,10 @@ from layoutopt.planner.problem import (
 )
 from layoutopt.planner.program import GuardLimit, cheapest_within
 from layoutopt.planner.solver import PRICE_RANGE, solve
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Repriced:
+class Repriced(Record):
     """The best choice of an edited problem.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from layoutopt.cost import CostModel
@@ -15,6 +14,7 @@ from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, r
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import boundary, expected_runs
 from layoutopt.planner import planned_qdq_groups
+from layoutopt.record import Record
 from layoutopt.report.schema import (
     CastReport,
     Counts,
@@ -27,8 +27,7 @@ from layoutopt.report.schema import (
 Storages: TypeAlias = Sequence[Storage | None]
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedOp:
+class LocatedOp(Record):
     """An op with its graph and the path of that graph.
 
     Attributes:

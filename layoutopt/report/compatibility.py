@@ -6,13 +6,13 @@ processor is reported too.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
 from layoutopt.errors import TargetError
+from layoutopt.record import Record
 from layoutopt.runtime.kernel_queries import (
     BLOCKED_DOMAIN,
     RUNTIME_VERSION,
@@ -25,8 +25,7 @@ from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.runs import run_failure
 
 
-@dataclass(frozen=True, slots=True)
-class Compatibility:
+class Compatibility(Record):
     """The compatibility of a file with this machine.
 
     Attributes:

@@ -1,16 +1,14 @@
 """The table of operators: layout rule, formats and padding of each, or the reason why it has no rule."""
 
-from dataclasses import dataclass
-
 from layoutopt.onnx_io.schema import change_opsets, operators
 from layoutopt.ops import OPS_WITHOUT_RULE, rules
 from layoutopt.ops.base import OLDEST_OPSET
+from layoutopt.record import Record
 
 UNKNOWN = "it is newer than this layoutopt, or was overlooked"
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Record):
     """One operator.
 
     Attributes:

@@ -16,7 +16,7 @@ from layoutopt.errors import ModelError
 from layoutopt.files import scratch_folder
 from layoutopt.onnx_io.baked import normalized
 from layoutopt.onnx_io.reader import read
-from layoutopt.onnx_io.serialize import to_bytes, weight_bytes, weights
+from layoutopt.onnx_io.serialize import to_bytes, weight_bytes
 from layoutopt.onnx_io.writer import write
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.session import EXTERNAL_WEIGHTS, MAX_BYTES_IN_MEMORY, inference_session
@@ -100,10 +100,7 @@ def _saved_by_onnxruntime(model: ir.Model, disabled: list[str], folder: Path, so
         source = str(folder / "model.onnx")
         write(model, source, external_data="model.onnx.data")
     _load(model, source, disabled, saved, EXTERNAL_WEIGHTS)
-    baked = read(saved)
-    for _, tensor in weights(baked):
-        tensor.numpy()  # maps the file
-    return baked
+    return read(saved)
 
 
 def _load(

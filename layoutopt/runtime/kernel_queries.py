@@ -6,7 +6,6 @@ kernel for another element type. An error means that onnxruntime cannot run the 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,6 +16,7 @@ import onnxruntime
 from onnx import helper
 
 from layoutopt.files import scratch_folder
+from layoutopt.record import Record
 from layoutopt.runtime.errors import RUNTIME_ERRORS
 from layoutopt.runtime.session import inference_session, load_error
 from layoutopt.runtime.type_names import type_proto
@@ -29,8 +29,7 @@ _IR_VERSION = 10  # of the models of one node
 Status: TypeAlias = Literal["kernel", "composed", "missing", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Support:
+class Support(Record):
     """The support of onnxruntime for a node.
 
     Attributes:

@@ -5,21 +5,21 @@ composes of those in the function.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import onnx
 import onnx_ir as ir
+from msgspec.structs import replace
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op
 from layoutopt.onnx_io.interface import type_of
 from layoutopt.onnx_io.messages import display_name
+from layoutopt.record import Record
 from layoutopt.runtime.kernel_queries import Support, node_support
 from layoutopt.runtime.type_names import UNKNOWN_TYPE, short_name
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Record):
     """The nodes with one operator and the same element types.
 
     Attributes:

@@ -15,7 +15,6 @@ a fixed order. The first sizes at which the model runs are those that a plan is 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain, islice, product
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -46,6 +45,7 @@ from layoutopt.ops.convolution import Convolution
 from layoutopt.ops.matrix_product import MatrixProduct
 from layoutopt.ops.signatures import shape_of
 from layoutopt.ops.view import View
+from layoutopt.record import Record
 
 _SMALL_AND_LARGE = {BATCH: (1, 8), IMAGE: (64, 448), SEQUENCE: (1, 512), AUDIO: (4000, 64000)}
 """The sizes at which a plan is checked, by the size that it is for."""
@@ -193,8 +193,7 @@ def _default_sizes(graph: Graph, found: Iterable[Symbol]) -> dict[str, tuple[int
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Dimensions:
+class Dimensions(Record):
     """The symbolic dimensions of a graph's inputs.
 
     Attributes:

@@ -7,7 +7,6 @@ that the caller does not give are inferred, with trial runs in onnxruntime withi
 
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import prod
 from os import PathLike
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import field
+from msgspec.structs import replace
 
 from layoutopt import inference, onnx_io
 from layoutopt.errors import InputError, LayoutoptError, ModelError
@@ -23,6 +24,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Range, Sizes, Symbol, as_range, checked_ranges, default_size
 from layoutopt.ir.types import Array, DType
 from layoutopt.onnx_io.interface import Input, dimension_name, inputs_of
+from layoutopt.record import Record
 from layoutopt.runtime.errors import error_message
 from layoutopt.runtime.session import Session
 from layoutopt.runtime.type_names import short_name, tensor_name
@@ -327,8 +329,7 @@ MAX_ELEMENTS = 1 << 27
 Feed: TypeAlias = dict[str, Array]
 
 
-@dataclass(frozen=True, slots=True)
-class TestInputs:
+class TestInputs(Record):
     """Test inputs at one choice of sizes.
 
     Attributes:
@@ -342,8 +343,7 @@ class TestInputs:
     group: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SampleInputs:
+class SampleInputs(Record):
     """Generator of test inputs of one model.
 
     Attributes:

@@ -13,13 +13,15 @@ restrict their operands:
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from layoutopt.formats import Dim, Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Value
+from layoutopt.record import Record
 
 _MAX_TRACKED = 2000  # values that an input is tracked through
 
@@ -35,8 +37,7 @@ class RangeKind(Enum):
     POSITIVE = "positive"
 
 
-@dataclass(frozen=True, slots=True)
-class ValueRange:
+class ValueRange(Record):
     """The permitted values of the elements of an input.
 
     Attributes:

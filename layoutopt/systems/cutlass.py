@@ -18,15 +18,16 @@ import difflib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 import numpy as np
+from msgspec.structs import force_setattr, replace
 from numpy.typing import ArrayLike, NDArray
 
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format
 from layoutopt.formats.extent import static_shape
+from layoutopt.record import Record
 
 Array: TypeAlias = NDArray[Any]
 Index: TypeAlias = NDArray[np.int64]
@@ -39,8 +40,7 @@ Extent: TypeAlias = Sequence[int]
 _NAME = re.compile(r"(\w+)(?:<\s*([0-9]+)\s*>)?")
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutType:
+class LayoutType(Record):
     """A layout of CUTLASS without its strides.
 
     Attributes:
@@ -155,8 +155,7 @@ def layout_type(name: str) -> LayoutType:
     return known[match[1]][int(match[2])] if match[2] else known[match[1]]
 
 
-@dataclass(frozen=True, slots=True)
-class StridedLayout:
+class StridedLayout(Record):
     """A layout with its free strides, a function from logical coordinates to offsets in linear memory.
 
     Args:
@@ -238,8 +237,7 @@ class StridedLayout:
         return reached[0]
 
 
-@dataclass(frozen=True)
-class TensorView:
+class TensorView(Record):
     """A tensor in the memory of a numpy array, which is not copied: a write changes the array.
 
     Args:
@@ -261,8 +259,8 @@ class TensorView:
         """Check that the memory holds the tensor."""
         if not self.memory.flags.c_contiguous:
             raise FormatError("an array with gaps", hint="refer to the array that it is a view of, or to a copy")
-        object.__setattr__(self, "memory", self.memory.reshape(-1))
-        object.__setattr__(self, "extent", self.layout.type.extents(self.extent))
+        force_setattr(self, "memory", self.memory.reshape(-1))
+        force_setattr(self, "extent", self.layout.type.extents(self.extent))
         if 0 in self.extent:
             return
         blocks = map(self.layout.type.format.block, range(len(self.extent)))

@@ -13,7 +13,6 @@ Source: oneDNN include/oneapi/dnnl/dnnl.h and dnnl_types.h; tests compare the re
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Self
 
@@ -26,6 +25,7 @@ from layoutopt.formats.catalog import lookup
 from layoutopt.formats.extent import static_shape
 from layoutopt.formats.format import Format, Part
 from layoutopt.formats.layout import Layout, pack, unpack
+from layoutopt.record import Record
 
 DATA_TYPES: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
@@ -70,8 +70,7 @@ def _axis(letter: str) -> int:
     return ord(letter) - ord("a")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryDescriptor:
+class MemoryDescriptor(Record):
     """A blocked memory descriptor of a packed tensor, `dnnl_memory_desc_t`.
 
     Args:

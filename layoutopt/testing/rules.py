@@ -7,7 +7,6 @@ in the state that the signature declares.
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, TypeAlias, cast
 
@@ -29,6 +28,7 @@ from layoutopt.ops import Inapplicable, is_canonical, rule_of, with_padding_stat
 from layoutopt.passes import PretransformWeights
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.passes.planning import assign
+from layoutopt.record import Record
 from layoutopt.runtime.session import Session
 from layoutopt.verification.difference import difference, element_type, largest_magnitude
 
@@ -39,8 +39,7 @@ Loader: TypeAlias = Callable[[bytes], Any]
 """Loads a serialised model; `run(names, feeds)` of what it returns has the outputs with the given names, or all for None."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+class Sample(Record, eq=False):
     """A model of one op, and inputs for it.
 
     Attributes:
@@ -122,8 +121,7 @@ TOLERANCES: dict[str, float] = {
 }
 
 
-@dataclass(frozen=True)
-class ToleranceComparison:
+class ToleranceComparison(Record):
     """The difference of one output and its tolerance, both relative to its largest magnitude."""
 
     error: float
@@ -308,8 +306,7 @@ def _output_fault(value: Value, expected: Array, actual: Array, largest: float) 
 _FUNCTIONS = "functions", "ascend"  # one of these for each pair of a sample and a signature
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedSample:
+class PreparedSample(Record, eq=False):
     """A sample with its graph, its results and the signatures to test.
 
     Attributes:

@@ -19,11 +19,11 @@ half of the speed-up or more. Blocks that agree by chance end it sooner, so inte
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from time import perf_counter, process_time, thread_time
 from typing import TypeAlias, TypeVar
 
+from layoutopt.record import Record
 from layoutopt.timing.interleaved import Action, in_rounds, page_faults, pinned, timed, without_collections
 from layoutopt.timing.statistics import Ratio, is_quiet, null_ratio, ratio
 
@@ -40,8 +40,7 @@ Run: TypeAlias = Callable[[], object]
 S = TypeVar("S")
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedUp:
+class SpeedUp(Record):
     """A measured speed-up; seconds are medians of the blocks, those of runs of the fastest runs in them."""
 
     before: float  # seconds of a run of the first model
@@ -63,8 +62,7 @@ class SpeedUp:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Record):
     """The times of one block, in seconds, per model."""
 
     created: list[float]  # of session creation

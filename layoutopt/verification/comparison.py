@@ -27,15 +27,16 @@ be rare: with sums in another order, integers of 8 bits rounded from float32 dif
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from layoutopt.dialects.onnxruntime.blocked_passes import NAME
 from layoutopt.ir.types import Array, DType
+from layoutopt.record import Record
 from layoutopt.runtime.errors import RUN_ERRORS, error_message, raise_if_out_of_memory
 from layoutopt.verification.cuts import NO_CUTS, Cuts, ObservedValue
 from layoutopt.verification.difference import EPSILONS, INFINITE, Difference, difference, maximum
@@ -50,6 +51,7 @@ from layoutopt.verification.edits import (
     tensors_between,
     upcast_to_float32,
 )
+from layoutopt.verification.parts import PartedSession
 from layoutopt.verification.perturbation import (
     COHERENT,
     error_growths,
@@ -80,8 +82,7 @@ _OTHER_MACHINE = re.compile(re.escape(NAME.partition("model is ")[2]).replace(r"
 _FLOOR = ULPS * EPSILONS["float32"] * ROUNDING_FACTOR
 
 
-@dataclass(frozen=True, slots=True)
-class RoundingSpread:
+class RoundingSpread(Record):
     """The effect of rounding on the values of a model.
 
     Attributes:
@@ -95,8 +96,7 @@ class RoundingSpread:
     level_dependent: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class PairOfModels:
+class PairOfModels(Record):
     """Two models to compare.
 
     Attributes:
@@ -116,8 +116,16 @@ class PairOfModels:
     is_optimised: bool = True
     narrow: Runnable | None = None
 
-    def verdict(self) -> Verification:
-        """Run both models, one after the other, and compare their outputs and the values at cuts."""
+    def verdict(self, *, has_spread: bool = True) -> Verification:
+        """Run both models, one after the other, and compare their outputs and the values at cuts.
+
+        Args:
+            has_spread: whether the rounding spread is measured; without it, only a few units in the last place are accepted.
+        """
+        if has_spread and self.request.defers_spread:
+            exact = self.verdict(has_spread=False)
+            if exact.status == "passed" or not (exact.comparisons or exact.misdeclared):
+                return exact
         loaded = load_and_run(self._exposed(), self.request, is_optimised=self.is_optimised)
         if isinstance(loaded, str):
             return Verification("not verified", f"{self._prefix}{loaded}")
@@ -127,27 +135,28 @@ class PairOfModels:
         for run in runs:
             misdeclared |= misdeclared_outputs(session, run.values)
         try:
-            if self.request.defers_spread:
-                spread = RoundingSpread(dict.fromkeys(names, Difference()))
-            else:
-                spread = self._spread(session, runs, names)
+            spreads = self._spreads(session, runs, names, has_spread)
             del session, loaded  # two models are never in memory at once
-            actual_values = self._rewritten_values(runs, names)
+            spread = next(spreads)
+            comparisons = [
+                self._comparison(name, run, actual[name], spread, number, misdeclared)
+                for number, (run, actual) in enumerate(zip(runs, self._rewritten_values(runs, names), strict=True))
+                for name in names
+            ]
+            while not all(each.passed for each in comparisons) and (wider := next(spreads, None)) is not None:
+                spread = wider
+                comparisons = [
+                    each if self._is_rounded(each.name, runs[0]) else each.within(spread.by_name[each.name])
+                    for each in comparisons
+                ]
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
             return self._not_run(error, misdeclared)
-        comparisons = [
-            self._comparison(name, run, actual[name], spread, number, misdeclared)
-            for number, (run, actual) in enumerate(zip(runs, actual_values, strict=True))
-            for name in names
-        ]
         outputs = [name for name in names if name not in self._at_cuts]
         depends = depends_on_inputs(runs, outputs, spread.by_name)
         verdict = Verification.of(comparisons, depends, sizes_of(runs))
         if verdict.status == "passed":
             return verdict
-        if self.request.defers_spread:
-            return replace(self, request=replace(self.request, defers_spread=False)).verdict()
         if misdeclared:
             return _misdeclared(misdeclared)
         return verdict if self.is_optimised else replace(verdict, tensors=self._differing(comparisons))
@@ -195,17 +204,43 @@ class PairOfModels:
         cut_at(message, dtypes)
         return model.edited(message)
 
+    def _spreads(
+        self, session: AnySession, runs: Sequence[Run], names: Sequence[str], has_spread: bool
+    ) -> Iterator[RoundingSpread]:
+        """The rounding spread of every value within its segment of the original; of cut models one after each perturbation.
+
+        Segments that agree within a spread agree within a wider one, so that most need one perturbation. Of a model without
+        cuts all perturbations count at once, because a small spread makes the comparison conclusive.
+        """
+        if not has_spread:
+            yield RoundingSpread(dict.fromkeys(names, Difference()))
+        elif not self.cuts.values:
+            spread = self._spread(session, runs, names)
+            del session
+            yield spread
+        else:
+            del session
+            differences: list[Mapping[str, Difference]] = []
+            for copy, moves_inputs in self._perturbed(self._cut_original()):
+                seed = self.request.seed + 7 if moves_inputs else None
+                values = self._computed(copy.session(is_optimised=False), runs, names, {}, seed)
+                differences += _differences([run.values for run in runs], values)
+                yield RoundingSpread(_largest(names, differences))
+
+    def _cut_original(self) -> Runnable:
+        return self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
+
     def _spread(self, session: AnySession, runs: Sequence[Run], names: Sequence[str]) -> RoundingSpread:
-        """Measure the rounding spread of every value within its segment of the original."""
+        """Measure the rounding spread of every value of a model without cuts."""
         seed = self.request.seed
-        cut = self._cut(self.original, [each.original for each in self.request.observed], self.cuts.dtypes)
+        cut = self._cut_original()
         plain: Sequence[Values] | None = [run.values for run in runs]
         differences: list[Mapping[str, Difference]] = []
         if self.is_optimised:
             for run in runs:
                 differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
             load = partial(cut.session, is_optimised=False)
-            plain = None if self.request.is_late else self._run_again(load, runs, names) or None
+            plain = None if self.request.is_late else list(self._run_again(load, runs, names)) or None
         for copy, moves_inputs in self._perturbed(cut):
             if plain is None or (self.is_optimised and self.request.is_late):
                 break
@@ -235,23 +270,23 @@ class PairOfModels:
             return
         found = error_growths(self.original.message(), self.rewritten.message())
         growths = {f"{name}{suffix}": growth for name, growth in found.items() for suffix in ("", COMPUTED)}
-        for each in (seed, COHERENT):
+        for each in (COHERENT, seed):
             moves_inputs = not self.is_optimised and each != COHERENT
             yield cut.edited(perturb_sums(cut.message(), each, growths)), moves_inputs
 
     def _run_again(
         self, load: Callable[[], AnySession], runs: Sequence[Run], names: Sequence[str], seed: int | None = None
-    ) -> list[Values]:
+    ) -> Iterable[Values]:
         """The values of the cut original, or of a copy of it; empty if an optimised model does not run on perturbed inputs."""
-        try:
+        if not self.is_optimised:
             return self._computed(load(), runs, names, {}, seed)
+        try:
+            return list(self._computed(load(), runs, names, {}, seed))
         except RUN_ERRORS as error:
             raise_if_out_of_memory(error)
-            if not self.is_optimised:
-                raise
             return []
 
-    def _rewritten_values(self, runs: Sequence[Run], names: Sequence[str]) -> list[Values]:
+    def _rewritten_values(self, runs: Sequence[Run], names: Sequence[str]) -> Iterator[Values]:
         """The rewritten model's values for every run.
 
         Raises:
@@ -260,14 +295,7 @@ class PairOfModels:
         dtypes = {each.rewritten: self.cuts.dtypes[name] for name, each in self._at_cuts.items()}
         cut = self._cut(self.rewritten, [each.rewritten for each in self.request.observed], dtypes)
         session, counterparts = cut.session(is_optimised=self.is_optimised), self.request.counterparts(self.cuts.values)
-        found: list[Values] = []
-        for some in [[run] for run in runs] if self.is_optimised else [runs]:
-            try:
-                found += self._computed(session, some, names, counterparts)
-            except RUN_ERRORS as error:
-                error.add_note(some[0].at_sizes)
-                raise
-        return found
+        return self._computed(session, runs, names, counterparts)
 
     def _computed(
         self,
@@ -276,28 +304,36 @@ class PairOfModels:
         names: Sequence[str],
         counterparts: Mapping[str, ObservedValue],
         seed: int | None = None,
-    ) -> list[Values]:
+    ) -> Iterator[Values]:
         """The values of a cut model on the inputs of some runs and the original's values at cuts, as tensors of the original.
 
-        With a seed, these are one unit in the last place higher or lower, but for those in `Cuts.unperturbed`.
+        With a seed, these are one unit in the last place higher or lower, but for those in `Cuts.unperturbed`. A parted model
+        runs on all inputs before the first values are yielded.
         """
         given = {each.name for each in session.get_inputs()}
         every = (*names, *self._at_cuts, *runs[0].feed)
         values = {name: counterparts.get(name) or ObservedValue(name, name, None) for name in every}
         cut_inputs = [name for name in self._at_cuts if values[name].rewritten in given]
         requested = [f"{values[name].rewritten}{COMPUTED if name in cut_inputs else ''}" for name in names]
-        feeds = []
-        for run in runs:
-            feed = {**{name: run.values[name] for name in cut_inputs}, **run.feed}
+
+        def feed(run: Run) -> dict[str, Array]:
+            plain = {**{name: run.values[name] for name in cut_inputs}, **run.feed}
             if seed is not None:
-                moved = {name: x for name, x in feed.items() if name not in self.cuts.unperturbed}
-                feed |= perturbed_inputs(moved, seed)
-            feeds.append({values[name].rewritten: values[name].packed(x) for name, x in feed.items()})
-        outputs = session.run_all(requested, feeds, RUN_SECONDS)
-        return [
-            {name: values[name].unpacked(array, run.values[name]) for name, array in zip(names, each, strict=True)}
-            for run, each in zip(runs, outputs, strict=True)
-        ]
+                moved = {name: x for name, x in plain.items() if name not in self.cuts.unperturbed}
+                plain |= perturbed_inputs(moved, seed)
+            return {values[name].rewritten: values[name].packed(x) for name, x in plain.items()}
+
+        for some in [runs] if isinstance(session, PartedSession) else [[run] for run in runs]:
+            try:
+                outputs = session.run_all(requested, [feed(run) for run in some], RUN_SECONDS)
+            except RUN_ERRORS as error:
+                error.add_note(some[0].at_sizes)
+                raise
+            for run, arrays in zip(some, outputs, strict=True):
+                yield {
+                    name: values[name].unpacked(array, run.values[name])
+                    for name, array in zip(names, arrays, strict=True)
+                }
 
     def _comparison(
         self,
@@ -310,8 +346,7 @@ class PairOfModels:
     ) -> Comparison:
         """The comparison of a value of the rewritten model with that of a run of the original, the `number`-th one."""
         expected = run.values[name]
-        is_integer = isinstance(expected, np.ndarray) and expected.dtype.kind in "iu"
-        if is_integer and (name in self._at_cuts or name in self.cuts.relative_margins):
+        if self._is_rounded(name, run):
             return replace(_compare_rounded(name, run.values, actual), at_sizes=run.at_sizes)
         found = difference(expected, actual)
         if name in misdeclared and _are_empty(expected, actual):
@@ -324,8 +359,14 @@ class PairOfModels:
             name, expected, found, spread.by_name[name], factor=factor, at_sizes=run.at_sizes
         )
 
+    def _is_rounded(self, name: str, run: Run) -> bool:
+        """Whether a value is an integer that is compared with the roundings of nearby values, and not with a spread."""
+        value = run.values[name]
+        is_integer = isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+        return is_integer and (name in self._at_cuts or name in self.cuts.relative_margins)
 
-def _differences(expected: Sequence[Values], actual: Sequence[Values]) -> list[dict[str, Difference]]:
+
+def _differences(expected: Iterable[Values], actual: Iterable[Values]) -> list[dict[str, Difference]]:
     """The difference of every value; empty if the perturbed model did not run."""
     return [
         {name: difference(one[name], value) for name, value in other.items()}

@@ -6,17 +6,18 @@ model gives equal results only where every rounding gives the same integer.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Self, TypeVar
 
 import numpy as np
+from msgspec import field
 
 from layoutopt.formats import Format, Shape, pack, unpack
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
 from layoutopt.ops import View, discontinuous_inputs, flags, rule_of
+from layoutopt.record import Record
 from layoutopt.verification.runnable import RANDOM_OPS
 
 MAX_CUTS = 32
@@ -32,8 +33,7 @@ _INTEGERS = _FEW_BITS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64}
 _FLOATS = (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64)  # types that onnxruntime has an Add for
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedValue:
+class ObservedValue(Record):
     """A tensor that both models compute.
 
     Attributes:
@@ -81,8 +81,7 @@ def _agrees(declared: Shape, shape: tuple[int, ...]) -> bool:
     return len(declared) == len(shape) and all(not isinstance(dim, int) or dim == size for dim, size in pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class Cuts:
+class Cuts(Record):
     """The values at which two models are cut.
 
     Attributes:
@@ -107,8 +106,7 @@ def relative_margin(dtype: DType) -> Array:
     return np.asarray(RELATIVE_MARGINS[dtype], dtype.numpy)
 
 
-@dataclass(frozen=True, slots=True)
-class CutCandidates:
+class CutCandidates(Record):
     """The values of the original graph at which both models can be cut, and its numeric properties.
 
     Attributes:

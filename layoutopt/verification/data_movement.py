@@ -7,9 +7,10 @@ body of a loop counts once per iteration.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from layoutopt.files import scratch_folder
 from layoutopt.report.schema import DataMovementReport

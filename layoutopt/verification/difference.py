@@ -7,16 +7,15 @@ of more than 8 bits, booleans and strings are compared for equality: their diffe
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from layoutopt.ir.types import Array
+from layoutopt.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Record):
     """The dimensionless difference of two outputs.
 
     Attributes:

@@ -6,7 +6,6 @@ The weights are external data, which onnxruntime maps.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from layoutopt.errors import LayoutoptError
 from layoutopt.onnx_io.interface import Input, declared_inputs
 from layoutopt.onnx_io.messages import inner_graphs, nested
 from layoutopt.onnx_io.tensors import tensors
+from layoutopt.record import Record
 from layoutopt.runtime.available_memory import available_bytes
 from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS, error_message, is_out_of_memory
 from layoutopt.runtime.session import Session
@@ -31,8 +31,7 @@ MEMORY_PER_PART = 8
 """The available memory divided by the weights of one part, which onnxruntime copies, as float32 if they have 16 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Record):
     """Consecutive nodes of a model.
 
     Attributes:

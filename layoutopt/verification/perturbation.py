@@ -7,12 +7,12 @@ than measurements.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.inliner
+from msgspec import Struct
 from onnx import TensorProto, helper, numpy_helper
 
 from layoutopt.dialects.onnxruntime.winograd import error_growths as declared_growths
@@ -165,8 +165,7 @@ def _element_types(model: onnx.ModelProto) -> dict[str, int]:
     return {name: dtype for name, dtype in types.items() if dtype}
 
 
-@dataclass(slots=True)
-class _Noise:
+class _Noise(Struct):
     """Nodes that perturb one value.
 
     Attributes:

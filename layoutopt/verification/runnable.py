@@ -10,18 +10,19 @@ every session.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TypeAlias
 
 import onnx
 import onnx_ir
+from msgspec.structs import replace
 
 from layoutopt import onnx_io
 from layoutopt.dialects.onnxruntime.blocked_passes import packed_block
 from layoutopt.onnx_io.messages import nodes
 from layoutopt.onnx_io.serialize import weight_bytes
+from layoutopt.record import Record
 from layoutopt.runtime.definitions import DEFINITIONS, define
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import DATA_FOLDER, MAX_BYTES_IN_MEMORY, Session, inference_session
@@ -46,8 +47,7 @@ RANDOM_OPS = frozenset(
 _SEED = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Runnable:
+class Runnable(Record):
     """A model for onnxruntime.
 
     Attributes:

@@ -1,7 +1,6 @@
 """Runs of models on test inputs: at several sizes of symbolic dimensions and within time limits, or once."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -9,6 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir
+from msgspec import field
+from msgspec.structs import replace
 
 from layoutopt.files import scratch_folder
 from layoutopt.files.staging import output_errors
@@ -16,6 +17,7 @@ from layoutopt.formats import Format
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io import weights
 from layoutopt.onnx_io.serialize import to_proto
+from layoutopt.record import Record
 from layoutopt.runtime.errors import (
     RUN_ERRORS,
     RUN_OR_MEMORY_ERRORS,
@@ -49,8 +51,7 @@ Values: TypeAlias = Mapping[str, Any]
 """The values of a run, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Record):
     """The conditions of a comparison.
 
     Attributes:
@@ -80,8 +81,7 @@ class Request:
         return {each.original: each for each in (*values, *self.observed, *pinned)}
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Record):
     """One run of the original.
 
     Attributes:

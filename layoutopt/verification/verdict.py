@@ -1,10 +1,12 @@
 """Results of verification: one comparison per output and set of test inputs, and the verdict over all of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import isinf
 from typing import Any, Literal, Self
 
+from msgspec.structs import replace
+
+from layoutopt.record import Record
 from layoutopt.report.schema import DataMovementReport
 from layoutopt.runtime.errors import is_about_the_model
 from layoutopt.verification.difference import EPSILONS, Difference, element_type
@@ -19,8 +21,7 @@ WEAK_SPREAD = 1e-4
 """Rounding spread above which a comparison of the whole model can miss faults: wrong weights may move the output by less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Record):
     """The comparison of one output on one set of test inputs.
 
     Attributes:
@@ -60,10 +61,12 @@ class Comparison:
             factor: the accepted multiple of the spread.
             at_sizes: the sizes of symbolic dimensions as text.
         """
-        dtype = element_type(expected)
-        floor = ULPS * EPSILONS.get(dtype, _quantisation_step(dtype))
-        limit = spread.scaled(factor) | Difference(floor, floor)
-        return cls(name, dtype, found, spread, limit, at_sizes)
+        return cls(name, element_type(expected), found, spread, Difference(), at_sizes).within(spread, factor)
+
+    def within(self, spread: Difference, factor: float = SPREAD_FACTOR) -> Self:
+        """The comparison with another rounding spread, of which `factor` is the accepted multiple."""
+        floor = ULPS * EPSILONS.get(self.dtype, _quantisation_step(self.dtype))
+        return replace(self, spread=spread, limit=spread.scaled(factor) | Difference(floor, floor))
 
     @property
     def error(self) -> float:
@@ -93,12 +96,17 @@ class Comparison:
         return max(value / (limit or 1e-300) if value else 0.0 for value, limit in pairs)
 
     @property
+    def found(self) -> str:
+        """The difference, in one line."""
+        if isinf(self.error):
+            return f"{self.name} has another shape or type{self.at_sizes}, or infinities and NaNs in other positions"
+        return f"{self.name} differs by {self.error:.2g}{self.at_sizes}"
+
+    @property
     def description(self) -> str:
         """The difference and the rounding spread, in one line."""
-        error, spread = self.difference.largest, self.spread.largest
-        if isinf(error):
-            return f"{self.name} has another shape or type{self.at_sizes}, or infinities and NaNs in other positions"
-        return f"{self.name} differs by {error:.2g}{self.at_sizes}, where rounding alone moves it by {spread:.2g}"
+        rounding = "" if isinf(self.error) else f", where rounding alone moves it by {self.spread.largest:.2g}"
+        return f"{self.found}{rounding}"
 
 
 def _quantisation_step(dtype: str) -> float:
@@ -108,8 +116,7 @@ def _quantisation_step(dtype: str) -> float:
     return 0.01 / ULPS if dtype in ("int8", "uint8") else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Record):
     """The result of a verification.
 
     Attributes:

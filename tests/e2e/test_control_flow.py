@@ -12,8 +12,6 @@ from tiers import covering
 
 import layoutopt
 from layoutopt.ops import is_canonical
-from layoutopt.verification import Comparison, Verification, gate
-from layoutopt.verification.difference import Difference
 
 TARGETS = ("gpu-hopper", "ascend-910b", "cpu-avx512")
 WAYS = (*product(TARGETS, ("functions", "ops")), ("cpu", None))
@@ -107,12 +105,10 @@ def calling(block: int = 18, act: int = 18) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("ascend-910b", "functions")])
-def test_segments_do_not_begin_inside_of_functions(way: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    differs = Comparison("y", "float32", Difference(1.0, 1.0), Difference(), Difference())
-    monkeypatch.setattr(gate, "compare_as_a_whole", lambda *_, **__: Verification("failed", "y differs", (differs,)))
+def test_segments_do_not_begin_inside_of_functions(way: tuple[str, str]) -> None:
     verification = layoutopt.optimize(calling(), way[0], dialect=way[1]).report.verification
     assert verification.status == "passed"
-    assert verification.reason == "segment by segment; as a whole y differs"
+    assert verification.reason.startswith("segment by segment; as a whole y differs by ")
 
 
 @pytest.mark.parametrize("way", [("ascend-910b", "ops"), ("ascend-910b", "functions"), ("cpu", None)])

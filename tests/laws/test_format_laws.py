@@ -5,7 +5,6 @@ import math
 import pickle
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tiers import tiered
 
 from layoutopt.errors import FormatError

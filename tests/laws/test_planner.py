@@ -2,12 +2,12 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, inf, isfinite
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from test_planner_graphs import Generator, RandomCosts, mode_of, random_pins
 from tiers import tiered
 
@@ -292,7 +292,6 @@ def test_without_time_the_choice_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         assert solution.optimal and solution.choice in cheapest_of(problem), seed
 
 
-@dataclass(frozen=True)
 class TiedCosts(RandomCosts):
     """Few different prices; `is_reversed` lists the kernels of an op in the other order."""
 

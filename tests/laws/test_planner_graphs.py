@@ -6,7 +6,6 @@ are shared or graph outputs, channel counts that require padding. So are the pri
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -14,6 +13,7 @@ import control_flow_models
 import numpy as np
 import onnx_ir
 import pytest
+from msgspec.structs import replace
 from tiers import tiered
 
 from layoutopt import inference, onnx_io
@@ -31,6 +31,7 @@ from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
 from layoutopt.passes.base import Mode, PassContext, Pipeline
 from layoutopt.planner import CandidateMemo, Plan, PlanRequest, RegionTree, make_plan, propose
 from layoutopt.planner.propagation import enforce_pins
+from layoutopt.record import Record
 from layoutopt.runtime.session import Session
 from layoutopt.testing.rules import lower
 from layoutopt.verification import verify_models
@@ -46,8 +47,7 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True)
-class RandomCosts:
+class RandomCosts(Record):
     """A target with random prices; only conversions that move no bytes are free."""
 
     seed: int

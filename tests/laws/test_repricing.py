@@ -1,13 +1,14 @@
 """Laws of repricing: the extra price of an edited planning problem is that of exhaustive search."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, isfinite, prod
 from random import Random
 
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from onnx import parser
 from test_planner import choices, paid, priced_anew, random_problem
 from test_planner_graphs import Generator, RandomCosts
@@ -26,6 +27,7 @@ from layoutopt.planner.problem import GRAPH_OUTPUT, Choice, ProblemEdit
 from layoutopt.planner.program import cheapest_within
 from layoutopt.planner.propagation import storage_key
 from layoutopt.planner.repricing import Repriced, Repricer
+from layoutopt.record import Record
 from layoutopt.sample_inputs.dimensions import Dimensions, plausible_sizes
 
 PROBLEMS = 60
@@ -255,8 +257,7 @@ def test_other_choices_are_priced_within_the_limits_of_the_guards(seed: int) -> 
             assert found.extra == pytest.approx(least, rel=2e-6, abs=2e-6 * problem.price(best))
 
 
-@dataclass(frozen=True)
-class OnlySmall:
+class OnlySmall(Record):
     """A kernel in NHWC that is faster where a tensor is small, and slower where it is large."""
 
     name: str = "only-small"

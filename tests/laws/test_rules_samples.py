@@ -9,18 +9,19 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.backend.test.case.node as node_cases
+from msgspec.structs import replace
 from onnx import numpy_helper
 from test_rules_handmade import Sample, handmade
 
 from layoutopt.ops import rules
 from layoutopt.ops.base import OLDEST_OPSET
+from layoutopt.record import Record
 
 importlib.import_module("test_rules_handmade_forms")  # registers its families of samples
 
@@ -28,8 +29,7 @@ _SLOW = ("MaxPool", "AveragePool", "LpPool")  # whose node tests compute for sec
 _NEWEST = min(onnx.defs.onnx_opset_version(), 25)  # what every supported onnxruntime loads
 
 
-@dataclass(frozen=True, eq=False)
-class Draft:
+class Draft(Record, eq=False):
     """A sample that is made on demand; it may turn out not to be a valid model."""
 
     name: str

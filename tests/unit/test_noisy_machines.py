@@ -6,11 +6,11 @@ other. Load that affects one model from the first block to the last cannot be no
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from math import exp, sin
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -29,8 +29,7 @@ RUN, CREATION = 0.01, 0.03  # seconds
 PLACEMENT, JITTER = 0.01, 0.004  # standard deviations
 
 
-@dataclass
-class Machine:
+class Machine(msgspec.Struct):
     """A simulated clock, the noise of the machine, and page faults."""
 
     noise: Noise
@@ -262,7 +261,7 @@ def test_a_busy_machine_takes_no_gain_away(
     """The estimate decides, and the summary has the reason."""
     monkeypatch.delenv(VARIABLE)
     (slower, _) = measured_at_sizes(1.0, 2.0)
-    busy = replace(slower, **{field: getattr(slower, field).model_copy(update=update)})
+    busy = msgspec.structs.replace(slower, **{field: getattr(slower, field).model_copy(update=update)})
     monkeypatch.setattr("layoutopt.driver.measuring.speed_ups", lambda *_: [busy])
     report = layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu").report
     assert report.changed and report.measurement is not None and not report.measurement.sizes

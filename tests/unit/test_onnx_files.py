@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from msgspec.structs import replace
 from onnx import helper
 from parsed_models import parsed
 
@@ -25,7 +25,8 @@ from layoutopt.inference import lift
 from layoutopt.ir.types import Array, ArrayData
 from layoutopt.onnx_io import emit, read
 from layoutopt.onnx_io import write as write_result
-from layoutopt.onnx_io.writer import write_tensor
+from layoutopt.onnx_io.mapping import MappedTensor
+from layoutopt.onnx_io.serialize import write_tensor
 
 JSON = json.dumps({"layoutopt_version": "1"})
 CONTENTS = {
@@ -187,9 +188,9 @@ def test_external_data(tmp_path: Path) -> None:
     first = path.read_bytes(), (tmp_path / "weights").read_bytes()
     onnx.checker.check_model(path, full_check=True)
     again = read(path)
-    assert isinstance(again.graph.initializers["w1"].const_value, ir.ExternalTensor)
+    assert isinstance(again.graph.initializers["w1"].const_value, MappedTensor)
     assert np.all(weight(again, "w2") == 2)
-    assert not isinstance(again.graph.initializers["small"].const_value, ir.ExternalTensor)
+    assert not isinstance(again.graph.initializers["small"].const_value, MappedTensor)
     write(model(), path, external_data="weights")
     assert (path.read_bytes(), (tmp_path / "weights").read_bytes()) == first
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import onnx
 import platformdirs
 import pytest
 from kernel_samples import MACHINE, OPSETS, InventedTimes, calibrated_kernels
+from msgspec.structs import replace
 from parsed_models import text_model
 from tiers import covering
 

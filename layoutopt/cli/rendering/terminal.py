@@ -8,10 +8,10 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any, TextIO, TypeAlias
 
+from msgspec import field
 from pydantic import BaseModel
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from layoutopt.cli.exit_codes import StdoutError
+from layoutopt.record import Record
 from layoutopt.report.printable import printable
 from layoutopt.report.schema import Fact
 from layoutopt.report.units import seconds, size
@@ -40,8 +41,7 @@ _WORDS = {
 _STYLES = {word: _TONES[tone] for tone, words in _WORDS.items() for word in words}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
+class Document(Record, kw_only=True):
     """The text of a result.
 
     Attributes:

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 
 import numpy as np
+from msgspec import field
 
 from layoutopt.dialects.onnxruntime.writers import BLOCKS, DOMAIN, float32_type
 from layoutopt.ir.graph import Graph
@@ -15,12 +15,12 @@ from layoutopt.ops import estimated_extent
 from layoutopt.ops.axiswise import clip_bounds
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
+from layoutopt.record import Record
 
 _CONV = f"{DOMAIN}::Conv"
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(Record):
     """An activation of the blocked convolution.
 
     Attributes:

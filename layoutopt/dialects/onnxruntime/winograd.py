@@ -9,12 +9,14 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVP
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
 from layoutopt.formats import Dim, Shape
@@ -26,6 +28,7 @@ from layoutopt.ops import estimated_extent
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext, TimeGraphs
+from layoutopt.record import Record
 
 # Minimal filtering F(m, 3) along one axis.
 #
@@ -96,8 +99,7 @@ def error_growths(names: Iterable[str]) -> dict[str, float]:
 # Convolutions that can be tiled, and their tiles.
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
+class Tiles(Record):
     """An axis of `extent` outputs in tiles of m = `outputs`; with m = 1, the axis is not tiled.
 
     before: 14 outputs        after: 4 tiles of 4 outputs, of which the last 2 are dropped
@@ -175,8 +177,7 @@ _MEASURED_RATIO = 2.0  # of an estimate to that of the direct convolution
 _MARGIN, _MARGIN_OF_GROWTH = 1.03, 0.05  # for any tiling, and for every time that its filters are as large
 
 
-@dataclass(frozen=True, slots=True)
-class MachineRates:
+class MachineRates(Record):
     """The measured rates of a machine.
 
     The defaults are fitted to one thread of an AMD EPYC (family 26) with AVX-512, blocks of 16, onnxruntime 1.31.1. With
@@ -200,8 +201,7 @@ _FAST_SESSIONS_OP_SECONDS = 3.1e-6
 """The constant time of an op for `sessions="fast"`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
 
 
-@dataclass(slots=True, eq=False)
-class Candidate:
+class Candidate(Struct, eq=False):
     """A way to compute a convolution.
 
     Attributes:
@@ -280,8 +280,7 @@ def alternatives(graph: Graph, block: int) -> tuple[list[Graph], float]:
     return [each.graph for each in tiled], direct.seconds / (faster(found) or found)[0].seconds
 
 
-@dataclass(frozen=True, slots=True)
-class TilingOption:
+class TilingOption(Record):
     """One way to tile one convolution of a graph.
 
     Attributes:

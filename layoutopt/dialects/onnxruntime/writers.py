@@ -4,7 +4,6 @@ An array is declared as (N, C, H, W), C padded to the block, and stored as (N, C
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -16,13 +15,13 @@ from layoutopt.ops.along_axis import Slice
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.feature_maps import Resize
 from layoutopt.ops.normalization import KIND, ExportedGroupNormalization, normalized, per_channel
+from layoutopt.record import Record
 
 DOMAIN = "com.microsoft.nchwc"
 BLOCKS = (8, 16)  # without and with AVX-512
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedArrays:
+class BlockedArrays(Record):
     """The block sizes of onnxruntime's blocked kernels, and the declared shapes of blocked arrays.
 
     Attributes:

@@ -1,15 +1,16 @@
 """The argument of type functions: an op with its attributes, and the types and small constants of its operands."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from layoutopt.formats import Extent
 from layoutopt.ir.types import Array, DType, OpaqueType, TensorType
 from layoutopt.ops.base import EXTENSIONS
+from layoutopt.record import Record
 
 MaybeExtent: TypeAlias = Extent | None
 """An extent, or an element of an integer tensor; None if it is unknown."""
@@ -34,8 +35,7 @@ def require(is_consistent: bool, fault: str) -> None:
         raise ValueError(fault)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operand:
+class Operand(Record, eq=False):
     """An input of a node.
 
     Attributes:
@@ -60,8 +60,7 @@ class Operand:
         return self.type.dtype if isinstance(self.type, TensorType) else None
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """An op with the types of its operands.
 
     Attributes:
