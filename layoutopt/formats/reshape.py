@@ -27,7 +27,7 @@ _DigitsByPart = dict[int, list[Digit]]
 """Digits of the result's axes, by the index of the part of the format that contains them."""
 
 
-def propagate_reshape(fmt: Format, before: Shape, after: Shape) -> Format | None:
+def propagate_reshape(fmt: Format, before: Shape | None, after: Shape | None) -> Format | None:
     """The format of Reshape(x, after) that has the same bytes as x, of shape `before` in `fmt`.
 
     Symbolic extents are matched by name, or as the remainder between matching axes. A blocked axis with padding must become
@@ -35,11 +35,13 @@ def propagate_reshape(fmt: Format, before: Shape, after: Shape) -> Format | None
     position changes no bytes, is placed right behind the axis before it.
 
     Returns:
-        The format, or None if no format describes those bytes.
+        The format, or None if no format describes those bytes, or if a shape is not known.
 
     Raises:
         FormatError: `fmt` does not fit `before`, or the shapes have different numbers of elements.
     """
+    if before is None or after is None:
+        return None
     fmt.check(before)
     stored, required = volume(before), volume(after)
     if stored != required and not stored[1] and not required[1]:

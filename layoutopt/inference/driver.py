@@ -30,6 +30,7 @@ from layoutopt.inference.op_inference import (
     InferredType,
     ValueType,
     as_inferred,
+    contradicts,
     infer_elements,
     infer_results,
     merged_type,
@@ -306,7 +307,8 @@ class Inference:
     def _output_type(self, op: Op, link: Link) -> ValueType:
         """The type of an output. A loop may have no iteration, so the initial state is among the possible results.
 
-        Extents that are defined only in the body get new names.
+        Extents that are defined only in the body get new names. If the declared shape contradicts one of the results, and these
+        have the same rank, the declared shapes of all later values may follow from it, and are ignored.
         """
         operands = () if link.operand is None else (link.operand,)
         types = [self.type_of(each) for each in (*operands, *link.results)]
@@ -315,6 +317,9 @@ class Inference:
             return common if link.scan_axis is None else UNTYPED
         if common.shape is None:
             return common
+        declared = shape_of(self._declared.get(link.output, UNTYPED)) if link.output is not None else None
+        if link.scan_axis is None and any(contradicts(declared, shape_of(each), self._known) for each in types):
+            self._declared = {value: without_shape(type) for value, type in self._declared.items()}
         outside = {dim for each in operands for dim in shape_of(self.type_of(each)) or ()}
         dims = [dim if dim in outside or _precision(dim) else self._names.fresh() for dim in common.shape]
         if link.scan_axis is not None:

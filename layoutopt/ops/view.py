@@ -162,11 +162,11 @@ class Reshape(View):
 
     @override
     def output_format(self, op: Op, format: Format) -> Format | None:
-        return propagate_reshape(format, op.x.dims, op.y.dims)
+        return propagate_reshape(format, op.x.shape, op.y.shape)
 
     @override
     def input_format(self, op: Op, format: Format) -> Format | None:
-        return propagate_reshape(format, op.y.dims, op.x.dims)
+        return propagate_reshape(format, op.y.shape, op.x.shape)
 
 
 # --- Shape and Size, which read no element, so the tensor may have any format ---

@@ -22,7 +22,7 @@ class BatchedTranspose(FusionPattern):
         """The Reshapes around the Transpose, from the last one."""
         found = find(graph, op.y, tree("Reshape", tree("Transpose", tree("Reshape", "x"))))
         x, transpose = (found.values["x"], found.op("Transpose")) if found is not None else (op.x, op)
-        if found is None or not x.shape or transpose.integers("perm") != (0, 2, 1):
+        if found is None or x.shape is None or len(x.shape) < 2 or transpose.integers("perm") != (0, 2, 1):
             return None
         *leading, rows, columns = x.shape
         is_merged = len(leading) > 1 and transpose.x.shape == (product(leading), rows, columns)

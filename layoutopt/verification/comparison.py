@@ -240,7 +240,7 @@ class PairOfModels(Record):
             for run in runs:
                 differences += _differences([run.values], self._run_again(lambda: session, [run], names, seed + 11))
             load = partial(cut.session, is_optimised=False)
-            plain = None if self.request.is_late else self._run_again(load, runs, names) or None
+            plain = None if self.request.is_late else list(self._run_again(load, runs, names)) or None
         for copy, moves_inputs in self._perturbed(cut):
             if plain is None or (self.is_optimised and self.request.is_late):
                 break

@@ -66,7 +66,7 @@ def _windows(node: Node, x: Extents) -> Dims | None:
     if kernel is None or (w is None and not is_pool) or attributes.get("ceil_mode") or attributes.get("output_shape"):
         return None
     require(len(x) > 1 and (w is None or len(w) == len(x)), "a filter of another rank than the image")
-    auto, zeros = attributes.get("auto_pad", "NOTSET"), [0] * len(image)
+    auto, zeros = str(attributes.get("auto_pad", "NOTSET")), [0] * len(image)
     strides, dilations = (attributes.get(name, [1] * len(image)) for name in ("strides", "dilations"))
     more, pads = attributes.get("output_padding", zeros), attributes.get("pads", zeros * 2)
     require(all(stride > 0 for stride in strides), "a stride that is not positive")
