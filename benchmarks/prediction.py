@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -37,7 +38,7 @@ import layoutopt
 from layoutopt.errors import LayoutoptError
 from layoutopt.kernel_times.store import KernelStore, Machine
 from layoutopt.sample_inputs import sample_inputs_for
-from layoutopt.timing.speed_up import SizedFeed, measure_speed_up
+from layoutopt.timing.speed_up import measure_in_turns, speed_ups
 from layoutopt.verification import Runnable
 
 
@@ -125,10 +126,9 @@ def predict(path: Path, out: Path, store: KernelStore | None, seconds: float) ->
         before, after = (estimate_run(each, feed, store).seconds for each in (original, rewritten))
         kernels = before / after
     passed = perf_counter() - begin
-    sizes = [SizedFeed(samples.planned, feed)]
-    (found,) = measure_speed_up(
-        lambda: original.timed_session(1), lambda: rewritten.timed_session(1), sizes, seconds=seconds
-    )
+    sessions = [lambda: original.timed_session(1), lambda: rewritten.timed_session(1)]
+    blocks = measure_in_turns(sessions, lambda session: [partial(session.run, None, feed)], seconds=seconds)
+    (found,) = speed_ups(blocks, 1)
     gain = result.report.gain
     assert gain is not None
     plan = gain.seconds_before / gain.seconds_after

@@ -205,9 +205,9 @@ class BenchCase(Record):
     feed: Feed
     output_types: list[str]  # names, types and shapes
 
-    def create(self, threads: int) -> list[Callable[[], object]]:
+    def create(self, threads: int) -> Callable[[], object]:
         """The run of a new session."""
-        return [partial(self.runtime.open(self.path, threads).run, self.feed)]
+        return partial(self.runtime.open(self.path, threads).run, self.feed)
 
     def reorder_share(self, threads: int) -> float:
         """The fraction of the time of a run in Transposes and reorders."""
@@ -264,6 +264,7 @@ def bench(
         clock = perf_counter if any(case.runtime.name != "onnxruntime" for case in cases) else None
         blocks = measure_in_turns(
             [partial(case.create, threads) for case in cases],
+            lambda run: [run],
             threads=threads,
             seconds=seconds,
             clock=clock,

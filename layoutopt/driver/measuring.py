@@ -1,9 +1,8 @@
 """The stage `measure` of a job: runs of the original and the rewritten model in turns, in the runtime that runs the result."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from time import process_time
 
 import onnx_ir
 
@@ -17,12 +16,15 @@ from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.errors import RUN_ERRORS, RUN_OR_MEMORY_ERRORS, error_message
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import Session
-from layoutopt.sample_inputs import SampleInputs, Style, sizes_text
-from layoutopt.timing.speed_up import LONG_RUN, SizedFeed, SpeedUp, measure_speed_up
+from layoutopt.sample_inputs import Feed, SampleInputs, Style, sizes_text
+from layoutopt.timing.speed_up import Run, SpeedUp, measure_in_turns, speed_ups
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, RunnableCopies
 
 _MAX_RUN_SECONDS = 5.0
-"""Processor time per thread of a run of the original above which it is not measured: a measurement has at least 24 runs."""
+"""Processor time per thread of a run of the original above which it is not measured: a measurement has at least 12 runs."""
+
+_MAX_PAIRED_BYTES = 200_000_000
+"""Weights of the original above which sessions of one model exist at a time: two of 256 MB take 1.3 GB, one takes 0.8 GB."""
 
 
 def measure(
@@ -45,17 +47,18 @@ def measure(
         final: the rewritten model.
         copies: the models as Runnables.
     """
-    reason, found, skipped = obstacle(job, source), list[SpeedUp](), list[dict[str, int]]()
+    reason, rows, skipped = obstacle(job, source), list[MeasuredReport](), list[dict[str, int]]()
     if not reason:
         job.progress("measuring")
         try:
-            original = Runnable.of(job.path) if job.path else copies.of(source)
-            found, skipped = _speed_ups(job, graph, samples, original, copies.of(final))
+            models = Runnable.of(job.path) if job.path else copies.of(source), copies.of(final)
+            sizes = measured_sizes(graph, job.context.sizes)
+            is_paired = weight_bytes(source) <= _MAX_PAIRED_BYTES
+            rows, skipped = measured_rows(models, samples, sizes, job.options.threads, is_paired=is_paired)
         except RUN_OR_MEMORY_ERRORS as error:
             reason = error_message(error)
-    rows = [_row(each) for each in found]
     job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows, skipped=skipped)
-    return reason_to_keep(found)
+    return reason_to_keep(rows)
 
 
 def obstacle(job: Job, source: onnx_ir.Model) -> str:
@@ -71,35 +74,40 @@ def obstacle(job: Job, source: onnx_ir.Model) -> str:
     return f"the original has more than {MAX_PREPACKED_BYTES // 1_000_000} MB of weights" if is_large else ""
 
 
-def _speed_ups(
-    job: Job, graph: Graph, samples: SampleInputs, original: Runnable, rewritten: Runnable
-) -> tuple[list[SpeedUp], list[dict[str, int]]]:
-    """The speed-up at the sizes that the plan is for, first, and at its guard points; and the sizes that do not run.
+def measured_rows(
+    models: Sequence[Runnable], samples: SampleInputs, sizes: Sequence[dict[str, int]], threads: int, *, is_paired: bool
+) -> tuple[list[MeasuredReport], list[dict[str, int]]]:
+    """The speed-up of the second of two models at every size, and the sizes at which the first one does not run.
+
+    Args:
+        models: the original and the rewritten model.
+        samples: the generator of inputs.
+        sizes: of the symbolic dimensions, by name; those of the plan first.
+        threads: of the sessions.
+        is_paired: whether sessions of both models exist at the same time.
 
     Raises:
         LayoutoptError: the original does not run at the sizes of the plan, or the machine is busy.
     """
-    threads = job.options.threads
-    session = original.timed_session(threads)
-    sizes = measured_sizes(graph, job.context.sizes)
-    found_feeds = [feed_at(session, samples, each, threads) for each in sizes]
-    del session
-    if found_feeds[0] is None:
-        raise LayoutoptError(
-            f"the original does not run within {_MAX_RUN_SECONDS:.0f} s of processor time on random inputs"
-        )
-    feeds = [each for each in found_feeds if each is not None]
-    is_long = min(each.seconds for each in feeds) >= LONG_RUN * threads
-    before, after = (partial(each.timed_session, threads) for each in (original, rewritten))
-    found = measure_speed_up(before, after, feeds, threads, is_long=is_long)
-    for each in found:
-        if each.disturbance:
-            hint = "run it again without other programs"
-            raise LayoutoptError(f"this machine is busy: {each.disturbance}{_at(each.sizes)}", hint=hint)
-    return found, [each for each, feed in zip(sizes, found_feeds, strict=True) if feed is None]
+    feeds: list[Feed | None] = []
+
+    def runs_of(session: Session) -> list[Run]:
+        if not feeds:  # it is the first session of the original
+            feeds.extend(feed_at(session, samples, each, threads) for each in sizes)
+        if feeds[0] is None:
+            limit = f"{_MAX_RUN_SECONDS:.0f} s of processor time"
+            raise LayoutoptError(f"the original does not run within {limit} on random inputs")
+        return [partial(session.run, None, feed) for feed in feeds if feed is not None]
+
+    sessions = [partial(each.timed_session, threads) for each in models]
+    blocks = measure_in_turns(sessions, runs_of, threads=threads, is_paired=is_paired, stops_early=True)
+    pairs = list(zip(sizes, feeds, strict=True))
+    measured = [each for each, feed in pairs if feed is not None]
+    rows = [row(each, found) for each, found in zip(measured, speed_ups(blocks, 1), strict=True)]
+    return rows, [each for each, feed in pairs if feed is None]
 
 
-def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], threads: int = 1) -> SizedFeed | None:
+def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], threads: int = 1) -> Feed | None:
     """Inputs on which the original runs; None if there are none, a run takes too long, or memory is too small.
 
     Args:
@@ -112,14 +120,12 @@ def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], t
     for style in Style:
         try:
             feed = samples.feed(session, sizes, style)
-            begin = process_time()
             session.run(None, feed, limit)
         except (TimeoutError, MemoryError):
             return None
         except RUN_ERRORS:
             continue
-        passed = process_time() - begin
-        return SizedFeed(sizes, feed, passed) if passed <= limit else None
+        return feed
     return None
 
 
@@ -130,9 +136,17 @@ def measured_sizes(graph: Graph, sizes: Sizes) -> list[dict[str, int]]:
     return [each for number, each in enumerate(named) if each not in named[:number]]
 
 
-def _row(found: SpeedUp) -> MeasuredReport:
+def row(sizes: dict[str, int], found: SpeedUp) -> MeasuredReport:
+    """The report of a speed-up.
+
+    Raises:
+        LayoutoptError: the machine is busy.
+    """
+    if found.disturbance:
+        hint = "run it again without other programs"
+        raise LayoutoptError(f"this machine is busy: {found.disturbance}{_at(sizes)}", hint=hint)
     return MeasuredReport(
-        sizes=dict(found.sizes),
+        sizes=sizes,
         seconds_before=found.before,
         seconds_after=found.after,
         speed_up=found.runs.value,
@@ -140,16 +154,15 @@ def _row(found: SpeedUp) -> MeasuredReport:
         high=found.runs.high,
         null=(found.null.low, found.null.high),
         creation_speed_up=found.creation,
-        sessions=found.blocks,
+        sessions=found.runs.blocks,
     )
 
 
-def reason_to_keep(found: list[SpeedUp]) -> str:
+def reason_to_keep(rows: Sequence[MeasuredReport]) -> str:
     """The reason to leave the original alone: a loss that is shown at some size; otherwise empty."""
-    for each in found:
-        if each.runs.verdict == "slower":  # the whole interval is below 1
-            interval = f"{each.runs.low:.2f} to {each.runs.high:.2f}"
-            return f"measured, the result is slower: {interval} times as fast{_at(each.sizes)}"
+    for each in rows:
+        if each.high < 1:
+            return f"measured, the result is slower: {each.low:.2f} to {each.high:.2f} times as fast{_at(each.sizes)}"
     return ""
 
 

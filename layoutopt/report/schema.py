@@ -182,7 +182,7 @@ class MeasuredReport(ReportModel):
     high: float = Field(description="upper end of it")
     null: tuple[float, float] = Field(description="the same interval of the original against itself")
     creation_speed_up: float = Field(description="of session creation")
-    sessions: int = Field(description="the number of blocks, each with new sessions of both; 12 on a quiet machine")
+    sessions: int = Field(description="the number of blocks, each with new sessions of both; 3 to 36")
 
 
 class MeasurementReport(ReportModel):

@@ -7,8 +7,10 @@ Drifts of the clock frequency or of other load affect both sides of a ratio, and
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from time import perf_counter
 from typing import TypeAlias
 
@@ -72,6 +74,15 @@ def pinned(threads: int) -> Iterator[int | None]:
         yield cpu
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def page_faults() -> float:
+    """The page faults of this process so far that read no file; infinite on Windows, which does not report them."""
+    if sys.platform == "win32":
+        return inf
+    from resource import RUSAGE_SELF, getrusage  # not on Windows
+
+    return getrusage(RUSAGE_SELF).ru_minflt
 
 
 def usable_cpus() -> int:

@@ -215,7 +215,7 @@ def test_a_busy_machine_has_a_wide_null_interval(factor: float, is_quiet_machine
 
 
 def caveats(first: list[list[float]], second: list[list[float]]) -> list[str]:
-    blocks = [Block([[1.0], [1.0]], [[one], [other]]) for one, other in zip(first, second, strict=True)]
+    blocks = [Block([1.0, 1.0], [[one], [other]]) for one, other in zip(first, second, strict=True)]
     return list(speed_caveats("B", speed_ups(blocks, 1)[0]))
 
 
@@ -226,9 +226,9 @@ def test_an_effect_raises_a_doubt_if_its_interval_includes_one() -> None:
 
 
 def test_a_machine_that_is_not_quiet() -> None:
-    (busy,) = caveats([[1.0, 1.2]] * 4, [[0.5, 0.5]] * 4)
+    (busy,) = caveats([[1.0, 1.2]] * 4, [[0.9, 0.9]] * 4)
     assert busy.startswith("B against A: the machine is busy: the original is 0.") and busy.endswith("as itself")
-    (alone,) = speed_caveats("A", speed_ups([Block([[1.0]], [[[1.0, 1.2]]])] * 4, 0)[0])
+    (alone,) = speed_caveats("A", speed_ups([Block([1.0], [[[1.0, 1.2]]])] * 4, 0)[0])
     assert alone.startswith("A against A: the machine is busy: the original is 0.")
     machine = MachineReport(cpu="", cpus=2, threads=1, pinned_to=None)
     assert list(machine_caveats(machine)) == ["this system cannot pin the process to one CPU"]
