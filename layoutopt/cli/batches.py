@@ -13,7 +13,7 @@ from layoutopt.cli.model_files import Placement
 from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.results import batch_text, summary
-from layoutopt.cli.rendering.stderr import ProgressLine, warn, warn_of_report
+from layoutopt.cli.rendering.stderr import progress_line, warn, warn_of_report
 from layoutopt.cli.rendering.terminal import show_text
 from layoutopt.errors import LayoutoptError
 from layoutopt.files import is_same_file, path_text
@@ -76,7 +76,7 @@ def run_batch(
     """
     outcomes: dict[int, Outcome] = {}
     codes: dict[int, int] = {}
-    progress = ProgressLine(is_silent=True)
+    progress: Callable[[str], None] = lambda stage: None  # noqa: E731
 
     def show_stage(index: int, stage: str) -> None:
         progress(f"{index + 1}/{len(tasks)} {path_text(tasks[index].model)}: {stage}")
@@ -84,7 +84,7 @@ def run_batch(
     jobs = given.settings().jobs
     with closing(run_tasks(tasks, jobs=jobs, cluster=given.cluster, progress=show_stage)) as found:
         while True:
-            with ProgressLine(is_silent=given.is_quiet) as progress:
+            with progress_line(is_silent=given.is_quiet) as progress:
                 progress(f"{len(outcomes)} of {len(tasks)} models are done")
                 index, outcome = next(found, (-1, None))
             if outcome is None:

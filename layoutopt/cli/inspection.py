@@ -9,7 +9,7 @@ from layoutopt import explanation, onnx_io
 from layoutopt.cli.options import Given, Settings
 from layoutopt.cli.output_files import OutputFiles
 from layoutopt.cli.rendering.results import OpChange, explanation_documents, planned_document, price_lines
-from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
+from layoutopt.cli.rendering.stderr import progress_line, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.driver.options import PlanOptions
 from layoutopt.driver.result import Result
@@ -81,7 +81,7 @@ def inspect(given: Given, model: Path) -> None:
             path = folder / f"{next(numbers):02}-{moment}-{current.name}.txt"
             write_text(path, to_text(graph), FileKind.GRAPH_TEXT, record.overwrite)
 
-    with ProgressLine() as progress:
+    with progress_line() as progress:
         result = settings.run(model, progress=progress, watch=watch, sizes_found=before.set_sizes)
     report = result.report
     warn_of_repairs(repairs_of(report.notes))
@@ -101,7 +101,7 @@ def explain(given: Given, model: Path, item: str | None, calibrate: bool) -> Non
     settings = given.settings(model)
     record = OutputFiles("explain", given, model, reads=settings.reads)
     arguments = settings.arguments(PlanOptions)
-    with ProgressLine() as progress:
+    with progress_line() as progress:
         found = explanation.explain(
             model, item, settings.target, limit=given.limit, calibrate=calibrate, progress=progress, **arguments
         )

@@ -13,7 +13,7 @@ from layoutopt.cli.commands import Runtime
 from layoutopt.cli.exit_codes import IncompatibleError, UsageError
 from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import OutputFiles
-from layoutopt.cli.rendering.stderr import ProgressLine
+from layoutopt.cli.rendering.stderr import progress_line
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.files import FileKind, path_text
 from layoutopt.report.compatibility import check_model
@@ -28,7 +28,7 @@ def check(given: Given, model: Path) -> None:
         IncompatibleError: it does not.
     """
     record = OutputFiles("check", given, model, reads=given.custom_ops)
-    with kernel_libraries(given.custom_ops), ProgressLine() as progress:
+    with kernel_libraries(given.custom_ops), progress_line() as progress:
         found = check_model(model, progress)
     verdict = "incompatible" if found.problems else "compatible"
     facts: dict[str, Any] = {"verdict": verdict, "problems": list(found.problems), "is_blocked": found.is_blocked}
@@ -59,7 +59,7 @@ def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | Non
         raise UsageError("is a range", where=f"--dim {min(wrong)}", hint="give one size, as in batch=1")
     arrays = {name: array for path in given.inputs for name, array in read_inputs(path).items()}
     record = OutputFiles("bench", given, *models, reads=settings.reads)
-    with kernel_libraries(given.custom_ops), ProgressLine(is_silent=given.quiet) as progress:
+    with kernel_libraries(given.custom_ops), progress_line(is_silent=given.quiet) as progress:
         report = run_benchmark(
             models,
             threads=settings.threads,
@@ -108,7 +108,7 @@ def calibrate(given: Given, output: Path) -> None:
         raise UsageError("not a target file", where=f"-o {output}", hint=hint)
     record = OutputFiles("calibrate", given)
     record.add("--output", output, FileKind.TARGET, lambda: report.profile)
-    with ProgressLine(is_silent=given.quiet) as progress:
+    with progress_line(is_silent=given.quiet) as progress:
         report = run_calibration(threads=given.threads, progress=progress)
     shown = report.model_dump(exclude={"profile"})
     record.show(report, Document(title=str(output), record=shown, note=f"Plan with it: --target {output}"))

@@ -17,7 +17,7 @@ from layoutopt.certificate.producer import measure
 from layoutopt.cli.exit_codes import NotVerifiedError
 from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import OutputFiles
-from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_repairs
+from layoutopt.cli.rendering.stderr import progress_line, warn_of_repairs
 from layoutopt.cli.rendering.terminal import Document
 from layoutopt.errors import CertificateError, VerificationError
 from layoutopt.formats import Format, lookup
@@ -43,7 +43,7 @@ def verify(given: Given, original: Path, rewritten: Path) -> None:
     settings, files = given.settings(original), (original, rewritten)
     arrays = [read_inputs(path) for path in settings.inputs]
     record = OutputFiles("verify", given, *files, reads=settings.reads)
-    with kernel_libraries(settings.custom_ops), ProgressLine() as progress:
+    with kernel_libraries(settings.custom_ops), progress_line() as progress:
         progress("reading")
         models = [onnx_io.read(path, strict=settings.strict) for path in files]
         graphs = [inference.lift(each, strict=settings.strict) for each in models]  # invalid ones may crash onnxruntime

@@ -15,7 +15,7 @@ from layoutopt.cli.model_files import Placement, is_several, place, with_output
 from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import STDIO, OutputFiles, print_model, read_stdin
 from layoutopt.cli.rendering.results import summary
-from layoutopt.cli.rendering.stderr import ProgressLine, warn_of_report
+from layoutopt.cli.rendering.stderr import progress_line, warn_of_report
 from layoutopt.files import FileKind, create_folder, output_folders, path_text
 from layoutopt.onnx_io.writer import check_output
 
@@ -96,7 +96,7 @@ def _optimize_one(placed: Placement, given: Given) -> None:
             "--certificate", settings.certificate, FileKind.CERTIFICATE, lambda: result.certificate(model, **tested)
         )
         model = read_stdin() if is_stdin else placed.model
-        with ProgressLine(is_silent=given.is_quiet) as progress:
+        with progress_line(is_silent=given.is_quiet) as progress:
             callbacks = {} if page is None else {"watch": page, "sizes_found": page.set_sizes}
             result = settings.run(model, progress=progress, **callbacks)
             if is_stdin:

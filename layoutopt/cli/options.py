@@ -32,7 +32,7 @@ from layoutopt.driver.options import (
     written_file,
 )
 from layoutopt.gates.budgets import Budgets, parse_bytes
-from layoutopt.runtime.deferred_import import import_without_sympy
+from layoutopt.runtime.deferred_import import import_deferring
 
 if TYPE_CHECKING:  # --help imports this module, and neither pydantic nor numpy
     from layoutopt.batch.task import ModelTask
@@ -275,7 +275,7 @@ def takes_options(module: str, names: str) -> Callable[[Callable[..., None]], Ca
         @wraps(function)
         def command(context: Context, **values: Any) -> None:
             shared = {name: values.pop(name) for name in chosen}
-            run = getattr(import_without_sympy(f"layoutopt.cli.{module}"), function.__name__)
+            run = getattr(import_deferring(f"layoutopt.cli.{module}"), function.__name__)
             if code := run(Given(context, shared), **values):
                 raise Exit(code)
 

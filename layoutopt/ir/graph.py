@@ -10,11 +10,12 @@ Every use is an edge: `Mul(x, x)` has two edges from x. Values without a predece
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from typing import Any, Literal, TypeAlias
 
 import networkx as nx
 
-from layoutopt.formats import Format
 from layoutopt.ir.types import (
     Array,
     ArrayData,
@@ -149,9 +150,12 @@ class Graph:
 
     @property
     def ops(self) -> list[Op]:
-        """Every op in topological order; ops that do not depend on each other are in the order of the file (`Op.order`)."""
-        if not self._is_sortable():
-            raise ValueError(f"the ops of graph {self.name!r} have no order: there is a cycle")
+        """Every op in topological order; ops that do not depend on each other are in the order of the file (`Op.order`).
+
+        Raises:
+            CycleError: there is a cycle.
+        """
+        self._sort()
         return list(self._sorted)
 
     def __len__(self) -> int:
@@ -196,25 +200,38 @@ class Graph:
 
     def find_cycle(self) -> list[str]:
         """The names of the ops and values of one cycle; empty if there is none."""
-        if self._is_sortable():
-            return []
-        component = next(part for part in nx.strongly_connected_components(self._digraph) if len(part) > 1)
-        edges = nx.find_cycle(self._digraph.subgraph(component))  # on the whole graph it takes quadratic time
-        return [node.name or node.kind if isinstance(node, Op) else node.name for node, *_ in edges]
+        try:
+            self._sort()
+        except CycleError as error:
+            return [node.name or node.kind if isinstance(node, Op) else node.name for node in error.args[1][1:]]
+        return []
 
-    def _is_sortable(self) -> bool:
-        """Whether the graph has no cycle; sorts the ops if the graph has changed since the last call."""
-        if self._sorted_at != self.version:
-            found = sorted(self._all_ops(), key=lambda op: op.order)
-            if not _is_topological(found):
-                key = lambda node: (1, node.order) if isinstance(node, Op) else (0, ())  # noqa: E731
-                try:
-                    nodes = list(nx.lexicographical_topological_sort(self._digraph, key))
-                except nx.NetworkXUnfeasible:
-                    return False
-                found = [node for node in nodes if isinstance(node, Op)]
-            self._sorted, self._sorted_at = found, self.version
-        return True
+    def _sort(self) -> None:
+        """Sort the ops if the graph has changed since the last call; of several ops that may be next, `order` selects one.
+
+        Raises:
+            CycleError: there is a cycle.
+        """
+        if self._sorted_at == self.version:
+            return
+        found = sorted(self._all_ops(), key=lambda op: op.order)
+        if not _is_topological(found):
+            sorter = TopologicalSorter(self._digraph.pred)
+            sorter.prepare()
+            numbers = {op: number for number, op in enumerate(found)}
+            ready: list[int] = []
+            ordered: list[Op] = []
+            while sorter.is_active():
+                if nodes := sorter.get_ready():
+                    sorter.done(*(node for node in nodes if node not in numbers))
+                    for node in nodes:
+                        if node in numbers:
+                            heappush(ready, numbers[node])
+                else:
+                    ordered.append(found[heappop(ready)])
+                    sorter.done(ordered[-1])
+            found = ordered
+        self._sorted, self._sorted_at = found, self.version
 
     def _all_ops(self) -> Iterator[Op]:
         return (node for node in self._digraph if isinstance(node, Op))
@@ -275,7 +292,7 @@ class Graph:
     def output_storage(self, index: int) -> Storage | None:
         """The storage that output `index` is required to have; None if its rank is unknown."""
         rank = self.outputs[index].rank
-        return None if rank is None else self.output_storages.get(index, Storage(Format.canonical(rank)))
+        return None if rank is None else self.output_storages.get(index, Storage.canonical(rank))
 
     def regions(self) -> "list[Graph]":
         """This graph and all bodies in it, at every depth, each behind the graph of its op."""
@@ -350,7 +367,8 @@ class Graph:
             order_before = near.order if near is not None else (-1,) if first else ()
             op.order = (*order_before, self._counter)
         self._digraph.add_node(op)
-        self._digraph.add_edges_from((*_input_edges(op), *_output_edges(op)))
+        for edge in (*_input_edges(op), *_output_edges(op)):
+            self._digraph.add_edge(*edge)  # in half the time of `add_edges_from`
         self.version += 1
         return op
 

@@ -16,9 +16,9 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-import networkx as nx
 from msgspec import Struct, field
 from msgspec.structs import replace
+from networkx.utils import UnionFind
 
 from layoutopt.record import Record
 
@@ -265,12 +265,11 @@ def connected(tensors: Iterable[tuple[int, Iterable[int]]]) -> list[tuple[list[i
     Args:
         tensors: pairs of an op and its tensors.
     """
-    links: Any = nx.Graph()
+    links: Any = UnionFind()
     for op, of_op in tensors:
-        links.add_node(op)
-        links.add_edges_from((op, (tensor,)) for tensor in of_op)
+        links.union(op, *((tensor,) for tensor in of_op))
     found = []
-    for group in nx.connected_components(links):
+    for group in links.to_sets():
         ops = sorted(each for each in group if isinstance(each, int))
         found.append((ops, sorted(tensor for (tensor,) in group.difference(ops))))
     return found

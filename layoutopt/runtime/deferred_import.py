@@ -1,22 +1,31 @@
-"""The import of a module of layoutopt without what would take half of the time: sympy, and garbage collections.
+"""The import of a module of layoutopt without what would take half of the time: sympy, algorithms of networkx, collections.
 
-onnx_ir requires sympy for arithmetic on symbolic dimensions only. `importlib.util.LazyLoader` would let a second thread read a
-half-loaded module before Python 3.11.9. Collections would traverse all modules again and again. Only the command line imports
-so: in a user's process, other threads would find collections disabled, and the deferred modules.
+onnx_ir requires sympy for arithmetic on symbolic dimensions only, and graphs require networkx's classes only; a plugin that
+reads another name of networkx imports the rest. `importlib.util.LazyLoader` would let a second thread read a half-loaded module
+before Python 3.11.9. Garbage collections would traverse all modules again and again. Only the command line imports so: in a
+user's process, other threads would find collections disabled, and the deferred modules.
 """
 
 import gc
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+_DEFERRED = {
+    "onnx_ir": ("sympy", "onnx_ir._symbolic_shapes"),
+    "networkx": tuple(f"networkx.{each}" for each in ["generators", "readwrite", "algorithms", "linalg", "drawing"]),
+}
 
 
 class _Deferred(ModuleType):
     """Takes the place of a module in the modules that import it; the module is imported when its first attribute is read."""
 
     def __getattr__(self, name: str) -> Any:
-        self.remove()  # if onnx_ir itself reads an attribute during its import
+        if name in ("__all__", "__path__"):  # of `from networkx.algorithms import *`, which gets no names
+            raise AttributeError(name)
+        self.remove()  # if the library itself reads an attribute during its import
         return getattr(import_module(self.__name__), name)
 
     def remove(self) -> None:
@@ -25,26 +34,50 @@ class _Deferred(ModuleType):
             del sys.modules[self.__name__]
 
 
-def import_without_sympy(name: str) -> ModuleType:
-    """The module of that name, which may import onnx_ir."""
+def import_deferring(name: str) -> ModuleType:
+    """The module of that name, which may import onnx_ir and networkx."""
     is_collecting = gc.isenabled()
     gc.disable()
     try:
-        _import_onnx_ir()
+        for library, modules in _DEFERRED.items():
+            if library not in sys.modules:
+                _import_without(library, modules)
         return import_module(name)
     finally:
         if is_collecting:
             gc.enable()
 
 
-def _import_onnx_ir() -> None:
-    """Import onnx_ir, whose own names `sympy` and `_symbolic_shapes` become deferred modules; no other module has these."""
-    if "onnx_ir" in sys.modules:
-        return
-    deferred = [_Deferred(name) for name in ("sympy", "onnx_ir._symbolic_shapes") if name not in sys.modules]
+def _import_without(library: str, modules: Sequence[str]) -> None:
+    """Import a library; its own names of some modules become deferred modules, which no other module has."""
+    from importlib import metadata
+
+    from layoutopt.registry import installed
+
+    search = metadata.entry_points
+    deferred = [_Deferred(name) for name in modules if name not in sys.modules]
     sys.modules.update({each.__name__: each for each in deferred})
+    vars(metadata)["entry_points"] = lambda **kinds: installed().select(
+        **kinds
+    )  # networkx would search all packages twice
     try:
-        import_module("onnx_ir")
+        names = vars(import_module(library))
     finally:
+        vars(metadata)["entry_points"] = search
         for each in deferred:
             each.remove()
+    if library == "networkx":
+        names["__getattr__"] = lambda name: _missing(names, modules, name)
+
+
+def _missing(names: dict[str, Any], modules: Sequence[str], name: str) -> Any:
+    """The value of a name that a package lacks without its deferred modules, which are imported.
+
+    Raises:
+        AttributeError: the package does not have it either.
+    """
+    for each in map(import_module, modules):
+        names |= {name: value for name, value in vars(each).items() if not name.startswith("_")}
+    if name not in names:
+        raise AttributeError(f"module networkx has no attribute {name!r}")
+    return names[name]

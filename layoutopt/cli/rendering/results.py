@@ -1,11 +1,10 @@
 """The texts of `optimize`, `inspect`, `explain` and `ci`."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rich.text import Text
-
-from layoutopt.cli.rendering.terminal import Document, documents_text, fact_text, line, rendered, table, value_text
+from layoutopt.cli.rendering.terminal import Document, documents_text, fact_line, line, rendered, table, value_text
 from layoutopt.files import path_text
 from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.report.facts import proof_text, size_facts
@@ -47,8 +46,8 @@ def summary(report: Report, written: WrittenFiles | None, names: str, *, is_verb
             "notes": [each.model_dump() for each in report.notes],
         }
         return documents_text(Document(title=report.model, aside=_aside(report), facts=report.facts, record=record))
-    parts = [fact_text(each, " ({})") for each in report.facts if each.level == "verdict"]
-    lines = [Text("  ").join([line((names or f"{report.model} (no model is written)", "bold")), *parts])]
+    facts = [(("  ", ""), *fact_line(each, " ({})")) for each in report.facts if each.level == "verdict"]
+    lines = [line((names or f"{report.model} (no model is written)", "bold"), *chain(*facts))]
     if report.plan is not None:
         hint = "" if report.model == "stdin" else f"; layoutopt explain {report.model} shows why conversions remain"
         lines.append(line((f"-v shows all facts{hint}", "dim")))

@@ -1,11 +1,9 @@
 """Progress and warnings on stderr."""
 
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from layoutopt.cli.entry import print_error
 from layoutopt.cli.rendering.terminal import console
@@ -17,28 +15,18 @@ from layoutopt.report.schema import Report
 _MAX_WARNINGS = 5  # repairs
 
 
-class ProgressLine(AbstractContextManager["ProgressLine"]):
-    """Shows the name of the current stage and the elapsed time, if stderr is a terminal; call it with each stage's name."""
+@contextmanager
+def progress_line(is_silent: bool = False) -> Iterator[Callable[[str], None]]:
+    """Shows the current stage and the elapsed time, if stderr is a terminal; yields a function of the name of each stage."""
+    if is_silent or not sys.stderr.isatty():
+        yield lambda stage: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    def __init__(self, is_silent: bool = False) -> None:
-        """Create the line; it shows nothing if `is_silent`."""
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        is_disabled = is_silent or not sys.stderr.isatty()
-        self._display = Progress(*columns, console=console(sys.stderr), transient=True, disable=is_disabled)
-        self._task = self._display.add_task("starting", total=None)
-
-    def __call__(self, stage: str) -> None:
-        """Show the name of the stage that begins."""
-        self._display.update(self._task, description=stage)
-
-    def __enter__(self) -> "ProgressLine":
-        """Show the line."""
-        self._display.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Remove the line."""
-        self._display.stop()
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as display:
+        task = display.add_task("starting", total=None)
+        yield lambda stage: display.update(task, description=stage)
 
 
 def warn_of_repairs(repairs: Sequence[tuple[str, str]], model: str = "") -> None:

@@ -5,18 +5,15 @@ a list of records is a table.
 """
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import StringIO
-from typing import Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from msgspec import field
 from pydantic import BaseModel
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from layoutopt.cli.exit_codes import StdoutError
 from layoutopt.record import Record
@@ -24,6 +21,13 @@ from layoutopt.report.printable import printable
 from layoutopt.report.schema import Fact
 from layoutopt.report.units import seconds, size
 
+if TYPE_CHECKING:  # a line in a file or pipe needs no rich
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Line: TypeAlias = tuple[tuple[str, str], ...]
+"""A line of several spans: printable texts with their styles."""
 Row: TypeAlias = Mapping[str, Any]
 """One row of a table: its values by column."""
 
@@ -61,19 +65,22 @@ class Document(Record, kw_only=True):
 
 def documents_text(*documents: Document) -> str:
     """The lines of documents."""
-    parts: list[RenderableType] = []
+    parts: list[RenderableType | Line] = []
     for number, each in enumerate(documents):
-        parts += [*([Text()] if number else []), *_parts(each)]
+        parts += [*([()] if number else []), *_parts(each)]
     return rendered(*parts)
 
 
-def _parts(document: Document) -> Iterable[RenderableType]:
+def _parts(document: Document) -> "Iterable[RenderableType | Line]":
+    from rich.padding import Padding
+    from rich.table import Table
+
     yield line((document.title, "bold"), (f"  {document.aside}" if document.aside else "", "dim"))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for fact in document.facts:
-        grid.add_row(fact.label, fact_text(fact))
+        grid.add_row(fact.label, _text(fact_line(fact)))
     shown = {key: value for key, value in document.record.items() if value not in _EMPTY and key != _VERSION}
     tables = {key: value for key, value in shown.items() if is_table(value)}
     for key, value in shown.items():
@@ -82,10 +89,10 @@ def _parts(document: Document) -> Iterable[RenderableType]:
             grid.add_row("" if number else _label(key), _cell(key, each))
     yield Padding(grid, (0, 0, 0, 2), expand=False)
     for key, rows in tables.items():
-        yield from (Text(), *([Text(f"  {_label(key)}", "bold")] if key else []))
+        yield from ((), *([((f"  {_label(key)}", "bold"),)] if key else []))
         yield Padding(table(rows), (0, 0, 0, 4), expand=False)
     if document.note:
-        yield from (Text(), Text(document.note, "dim"))
+        yield from ((), ((document.note, "dim"),))
 
 
 def is_table(value: object) -> bool:
@@ -93,8 +100,10 @@ def is_table(value: object) -> bool:
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[Row]) -> "Table":
     """A table without rules; columns of numbers are aligned to the right."""
+    from rich.table import Table
+
     result = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     cells: dict[str, list[Text]] = {}
     for key in dict.fromkeys(key for row in rows for key in row):
@@ -109,7 +118,7 @@ def table(rows: Sequence[Row]) -> Table:
     return result
 
 
-def fact_text(fact: Fact, detail: str = "  {}") -> Text:
+def fact_line(fact: Fact, detail: str = "  {}") -> Line:
     """The value of a fact in the colour of its tone, and its detail in some form."""
     return line((fact.value, _TONES[fact.tone]), (detail.format(fact.detail) if fact.detail else "", "dim"))
 
@@ -118,11 +127,17 @@ def _label(key: str) -> str:
     return printable(key.removesuffix("_seconds").replace("_", " "))
 
 
-def _cell(key: str, value: Any) -> Text:
+def _cell(key: str, value: Any) -> "Text":
     if isinstance(value, Fact):
-        return fact_text(value)
+        return _text(fact_line(value))
     shown = printable(value_text(key, value))
-    return Text(shown, _STYLES.get(shown, ""))
+    return _text(((shown, _STYLES.get(shown, "")),))
+
+
+def _text(line: Line) -> "Text":
+    from rich.text import Text
+
+    return Text.assemble(*line)
 
 
 def value_text(key: str, value: Any) -> str:
@@ -148,8 +163,10 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {"seconds": seconds, "bytes": size,
 # --- streams -----------------------------------------------------------------------------------------------
 
 
-def console(stream: TextIO, file: TextIO | None = None) -> Console:
+def console(stream: TextIO, file: TextIO | None = None) -> "Console":
     """A rich console with the colours and width of `stream`, which writes to `file` if it is given."""
+    from rich.console import Console
+
     return Console(
         file=file or stream,
         force_terminal=True if stream.isatty() else None,
@@ -160,12 +177,17 @@ def console(stream: TextIO, file: TextIO | None = None) -> Console:
     )
 
 
-def rendered(*parts: RenderableType) -> str:
+def rendered(*parts: "RenderableType | Line") -> str:
     """The lines of some parts in the colours and the width of stdout, without trailing blanks."""
     page = StringIO()
-    printer = console(sys.stdout, page)
+    is_plain = not sys.stdout.isatty() and not os.environ.get("FORCE_COLOR")
     for part in parts:
-        printer.print(part)
+        if not isinstance(part, tuple):
+            console(sys.stdout, page).print(part)
+        elif is_plain:
+            page.write(f"{''.join(content for content, _ in part)}\n")
+        else:
+            console(sys.stdout, page).print(_text(part))
     return "".join(f"{each.rstrip()}\n" for each in page.getvalue().splitlines())
 
 
@@ -187,9 +209,9 @@ def stdout_error(error: OSError, note: str = "") -> StdoutError:
     return StdoutError((error.strerror or str(error)).lower(), where="stdout", hint=f"redirect it elsewhere{note}")
 
 
-def line(*spans: tuple[str, str]) -> Text:
+def line(*spans: tuple[str, str]) -> Line:
     """One line of several spans, each with its style; control characters are replaced."""
-    return Text.assemble(*((printable(content), style) for content, style in spans))
+    return tuple((printable(content), style) for content, style in spans)
 
 
 # --- JSON --------------------------------------------------------------------------------------------------

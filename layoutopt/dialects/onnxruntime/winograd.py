@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
 from layoutopt.formats import Dim, Shape
-from layoutopt.ir.constants import elements_at, stored
+from layoutopt.ir.constants import RandomAccess, elements_at, stored
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Array, Attribute, Data, Op, Value
@@ -379,23 +379,28 @@ def _elements(data: Data) -> Array:
     return data.numpy()
 
 
-class TransformedFilter:
-    """One component of a packed 3x3 filter (O, I, H, W), OIHW{b}i{b}o: rows, or rows and columns, times `coefficients`."""
+class TransformedFilter(RandomAccess):
+    """One component of a packed 3x3 filter (O, I, H, W), OIHW{b}i{b}o: rows, or rows and columns, times coefficients."""
 
-    def __init__(self, data: Data, filters: int, channels: int, block: int, coefficients: Array) -> None:
+    def __init__(self, data: Data, filters: int, channels: int, block: int, rows: Array, columns: Array) -> None:
         self._data: Any = data  # hashable
-        self._coefficients = coefficients
-        taps = self._coefficients.size
+        self._rows, self._columns = rows, columns
+        taps = rows.size * columns.size
         width = _TAPS**2 // taps  # of the transformed filter
         # One block of filters at a time fits the cache.
         self._source_shape = (filters // block, channels // block, taps, width * block**2)
         self.shape = filters, channels, 1, width
         self.nbytes = 4 * prod(self.shape)
 
+    @property
+    def _coefficients(self) -> Array:
+        return np.kron(self._rows, self._columns)
+
     def numpy(self) -> Array:
         """The packed filter, computed in float64 and rounded once."""
         source = _elements(self._data).reshape(self._source_shape)
-        rows = [(self._coefficients @ each.astype(np.float64)).astype(np.float32) for each in source]
+        coefficients = self._coefficients
+        rows = [(coefficients @ each.astype(np.float64)).astype(np.float32) for each in source]
         return np.stack(rows).reshape(self.shape)
 
     def elements_at(self, positions: Array) -> Array:
@@ -532,7 +537,7 @@ class WinogradRewriter:
         """The transformed filter of a component, given by its indices along rows and columns."""
         rows, columns = (each.transforms.filters[index] for each, index in zip(self._tiling, component, strict=True))
         assert self._filter.data is not None
-        data = TransformedFilter(self._filter.data, self._filters, self._channels, self._block, np.kron(rows, columns))
+        data = TransformedFilter(self._filter.data, self._filters, self._channels, self._block, rows, columns)
         value = Value(f"{self._filter.name}/winograd", float32_type(data.shape), data=data)
         self._build.constants.append(value)
         return value
