@@ -213,6 +213,7 @@ class PairOfModels(Record):
         cuts all perturbations count at once, because a small spread makes the comparison conclusive.
         """
         if not has_spread:
+            del session
             yield RoundingSpread(dict.fromkeys(names, Difference()))
         elif not self.cuts.values:
             spread = self._spread(session, runs, names)

@@ -380,7 +380,7 @@ def _elements(data: Data) -> Array:
 
 
 @lru_cache(maxsize=1)
-def _component_row(data: Data, tiling: Tiling, row: int, source_shape: tuple[int, ...]) -> Array:
+def _component_row(data: Any, tiling: Tiling, row: int, source_shape: tuple[int, ...]) -> Array:
     """The components of a filter with a common index along rows, computed in float64 and rounded once."""
     rows, columns = (each.transforms.filters for each in tiling)
     coefficients = np.kron(rows[row], columns)
@@ -410,7 +410,8 @@ class TransformedFilter(RandomAccess):
     def numpy(self) -> Array:
         """The packed filter."""
         row, column = self._component
-        return _component_row(self._data, self._tiling, row, self._source_shape)[column].reshape(self.shape)
+        found: Array = _component_row(self._data, self._tiling, row, self._source_shape)[column].reshape(self.shape)
+        return found
 
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened packed filter."""
