@@ -224,8 +224,10 @@ class PairOfModels(Record):
             differences: list[Mapping[str, Difference]] = []
             for copy, moves_inputs in self._perturbed(self._cut_original()):
                 seed = self.request.seed + 7 if moves_inputs else None
-                values = self._computed(copy.session(is_optimised=False), runs, names, {}, seed)
-                differences += _differences([run.values for run in runs], values)
+                differences += _differences(  # no name refers to the session, which would exist until the next spread
+                    [run.values for run in runs],
+                    self._computed(copy.session(is_optimised=False), runs, names, {}, seed),
+                )
                 yield RoundingSpread(_largest(names, differences))
 
     def _cut_original(self) -> Runnable:
