@@ -38,10 +38,10 @@ import trained_packages
 import zoo
 
 import layoutopt
-from layoutopt.bench import LoadedModel, load_runtime, same_inputs
+from layoutopt.bench import LoadedModel, load_runtime
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.report.schema import DataMovementReport
-from layoutopt.sample_inputs import Feed
+from layoutopt.sample_inputs import Feed, same_inputs
 from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.verification.data_movement import data_movement_of
 

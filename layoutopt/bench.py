@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import onnxruntime
 from pydantic import Field
@@ -22,7 +22,6 @@ from pydantic import Field
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
 from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
 from layoutopt.files import path_text, scratch_folder
-from layoutopt.ir.sizes import checked_ranges
 from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface, read_interface
 from layoutopt.record import Record
@@ -30,23 +29,19 @@ from layoutopt.report.schema import ReportModel
 from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.processor import processor_name
-from layoutopt.runtime.session import REORDERS, TRACED_RUN, inference_session, is_kernel_event, needs_ort_value
-from layoutopt.runtime.type_names import short_name
+from layoutopt.runtime.session import inference_session
 from layoutopt.runtime.utf8_paths import utf8_path
-from layoutopt.sample_inputs import Feed, bound_sizes, sample_inputs_for, symbols_of
+from layoutopt.sample_inputs import Feed, same_inputs
 from layoutopt.timing.interleaved import pinned, usable_cpus
 from layoutopt.timing.speed_up import SpeedUp, measure_in_turns, speed_ups
 from layoutopt.timing.statistics import Ratio
+from layoutopt.verification.data_movement import traced_reorder_share
 from layoutopt.version import VERSION
-
-Progress: TypeAlias = Callable[[str], None]
 
 SCHEMA_VERSION = 6
 """The version of `bench --json`: new fields keep it; a removed field or a changed meaning increments it."""
 
 _PROFILE_RUNS = 6  # of which the first does not count
-_MIN_SIZE = 2
-"""The smallest default size of a symbolic dimension: size 1 would broadcast where other sizes are an error."""
 
 
 class InputReport(ReportModel):
@@ -127,14 +122,6 @@ def _onnxruntime() -> Runtime:
     return Runtime("onnxruntime", str(onnxruntime.__version__), open)
 
 
-def traced_reorder_share(events: Sequence[Mapping[str, Any]]) -> float:
-    """The fraction of the time in Transposes and reorders in a trace of onnxruntime, without the first run."""
-    first, *runs = sorted((each["ts"], each["dur"]) for each in events if each["name"] == TRACED_RUN)
-    reorders = (each for each in events if is_kernel_event(each) and each["args"]["op_name"] in REORDERS)
-    moving = sum(each["dur"] for each in reorders if each["ts"] > sum(first))
-    return float(moving / max(1, sum(seconds for _, seconds in runs)))
-
-
 def _openvino() -> Runtime:
     """OpenVINO's CPU plugin, which all sessions share; configured for latency, in float32 like onnxruntime."""
     import openvino  # an optional dependency
@@ -209,13 +196,29 @@ class BenchCase(Record):
         """The run of a new session."""
         return partial(self.runtime.open(self.path, threads).run, self.feed)
 
-    def reorder_share(self, threads: int) -> float:
-        """The fraction of the time of a run in Transposes and reorders."""
+    def report(self, found: SpeedUp, threads: int, given: Collection[str]) -> ModelReport:
+        """The report of a measurement, and of further runs in which Transposes and reorders are timed."""
         with scratch_folder() as folder:
             session = self.runtime.open(self.path, threads, folder / "profile")
             for _ in range(_PROFILE_RUNS):
                 session.run(self.feed)
-            return session.reorder_share()
+            reorder_share = session.reorder_share()
+        is_baseline = self.label == "A"
+        return ModelReport(
+            label=self.label,
+            model=path_text(self.path),
+            runtime=self.runtime.name,
+            runtime_version=self.runtime.version,
+            inputs=[
+                InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
+                for name, value in self.feed.items()
+            ],
+            seconds=found.after,
+            speed_up=None if is_baseline else found.runs,
+            creation_seconds=found.creation_after,
+            creation_speed_up=None if is_baseline else found.creation,
+            reorder_share=reorder_share,
+        )
 
 
 def bench(
@@ -227,7 +230,7 @@ def bench(
     dims: Mapping[str, int] | None = None,
     inputs: Mapping[str, Array] | None = None,
     runtimes: Sequence[str] = ("onnxruntime",),
-    progress: Progress = lambda step: None,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> BenchReport:
     """Time models against each other; the first is the baseline.
 
@@ -274,7 +277,7 @@ def bench(
         reports = []
         for case, found in pairs:
             progress(f"profiling {case.label}")
-            reports.append(_model_report(case, found, case.reorder_share(threads), given))
+            reports.append(case.report(found, threads, given))
     machine = MachineReport(cpu=processor_name(), cpus=cpus, threads=threads, pinned_to=cpu)
     return BenchReport(
         layoutopt_version=VERSION,
@@ -294,41 +297,11 @@ def bench(
     )
 
 
-def same_inputs(
-    models: Sequence[Path],
-    interfaces: Sequence[Interface],
-    dims: Mapping[str, int],
-    given: Mapping[str, Array],
-    seed: int,
-) -> tuple[dict[str, int], dict[str, int], list[Feed]]:
-    """The sizes of symbolic dimensions, those of them that are inferred, and the inputs of every model; errors as in `bench`.
-
-    A size is given by name or by arrays, or else inferred from the first model, or else the default, at least 2. Other inputs
-    than the given ones are random, and equal for models with equal inputs.
-    """
-    inputs = [one for each in interfaces for one in each.inputs]
-    for one in (one for one in inputs if needs_ort_value(one.type)):
-        raise LayoutoptError(f"the runtimes accept no arrays of {short_name(one.type)}", where=one.name)
-    defaults = {symbol.name: max(symbol.default, _MIN_SIZE) for each in interfaces for symbol in symbols_of(each)}
-    checked_ranges(list(defaults), dims)
-    known = bound_sizes(inputs, given, dims)
-    own, names = {symbol.name for symbol in symbols_of(interfaces[0])}, {each.name for each in interfaces[0].inputs}
-    samples = sample_inputs_for(models[0], _among(own, known), _among(names, given))
-    sizes = defaults | _among(defaults, samples.planned) | _among(defaults, known)
-    first, *_ = feeds = [samples.draw(each, seed, sizes) for each in interfaces]
-    for feed in feeds:
-        types = {name: (value.dtype, value.shape) for name, value in feed.items()}
-        equal = {name: each for name, each in first.items() if types.get(name) == (each.dtype, each.shape)}
-        feed |= equal | _among(feed, given)
-    return sizes, {name: size for name, size in sizes.items() if name not in known}, feeds
-
-
-def _among(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name in names}
-
-
 def _runnable_cases(
-    models: Iterable[tuple[Path, Interface, Feed]], runtimes: Sequence[Runtime], threads: int, progress: Progress
+    models: Iterable[tuple[Path, Interface, Feed]],
+    runtimes: Sequence[Runtime],
+    threads: int,
+    progress: Callable[[str], None],
 ) -> tuple[list[BenchCase], list[str]]:
     """The cases that can run, and the reasons for leaving out others; an error if no runtime can run a model."""
     cases: list[BenchCase] = []
@@ -353,26 +326,6 @@ def _runnable_cases(
             raise errors[0]
         exclusions += [f"left out: {each.where}: {each.what}" for each in errors]
     return cases, exclusions
-
-
-def _model_report(case: BenchCase, found: SpeedUp, reorder_share: float, given: Mapping[str, Array]) -> ModelReport:
-    inputs = [
-        InputReport(name=name, dtype=str(value.dtype), shape=list(value.shape), given=name in given)
-        for name, value in case.feed.items()
-    ]
-    is_baseline = case.label == "A"
-    return ModelReport(
-        label=case.label,
-        model=path_text(case.path),
-        runtime=case.runtime.name,
-        runtime_version=case.runtime.version,
-        inputs=inputs,
-        seconds=found.after,
-        speed_up=None if is_baseline else found.runs,
-        creation_seconds=found.creation_after,
-        creation_speed_up=None if is_baseline else found.creation,
-        reorder_share=reorder_share,
-    )
 
 
 # --- caveats: reasons why the numbers may be misleading, in one sentence each ---

@@ -20,7 +20,7 @@ from random import Random
 from statistics import median
 from string import Template
 from time import perf_counter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -45,8 +45,6 @@ from layoutopt.record import Record
 from layoutopt.report.schema import ReportModel
 from layoutopt.runtime.processor import processor_name
 from layoutopt.version import VERSION
-
-Progress: TypeAlias = Callable[[str], None]
 
 _BLOCKED = ("cpu-avx2", "cpu-avx512")  # targets with blocked kernels in the dialect onnxruntime
 
@@ -74,7 +72,7 @@ class CalibrationReport(ReportModel, extra="ignore"):
     profile: str = Field(description="text of the target file, TOML")
 
 
-def calibrate(*, threads: int = 1, progress: Progress = lambda step: None) -> CalibrationReport:
+def calibrate(*, threads: int = 1, progress: Callable[[str], None] = lambda step: None) -> CalibrationReport:
     """Time kernels, and fit the target of this machine to the times.
 
     Args:

@@ -228,7 +228,7 @@ class Prices:
             return 0.0
         extent = estimated_extent(x.dims[op.integer("axis")])
         lines = estimated_volume(indices.shape or ()) * _CACHE_LINE / (piece * extent)
-        return min(1.0, lines) * self.model.conversion_seconds(x, Storage(Format.canonical(len(x.dims))), storage)
+        return min(1.0, lines) * self.model.conversion_seconds(x, Storage.canonical(len(x.dims)), storage)
 
 
 def _converted(op: Op, signature: Signature) -> Iterator[tuple[Slot, Value, Storage, Storage]]:
@@ -236,7 +236,7 @@ def _converted(op: Op, signature: Signature) -> Iterator[tuple[Slot, Value, Stor
     for slot in op.slots():
         value, storage = op.operand(slot), signature[slot]
         if value is not None and storage is not None and not value.is_constant:
-            yield slot, value, storage, Storage(Format.canonical(storage.format.rank))
+            yield slot, value, storage, Storage.canonical(storage.format.rank)
 
 
 def _fits(op: Op, formats: OperandFormats) -> bool:

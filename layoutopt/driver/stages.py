@@ -24,6 +24,7 @@ from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.passes.base import Note, Pipeline
 from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
 from layoutopt.report.stamp import KEY, stamp
+from layoutopt.runtime.available_memory import return_freed_memory
 from layoutopt.runtime.baking import MAX_BAKED_BYTES, bake, drop_inner_types
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
@@ -73,6 +74,7 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
                 job.verification = verdict(final)
             difference = f"the rewritten model is not equivalent to the original: {job.verification.reason}"
             raise_unless_passed(job, job.verification, difference)
+        return_freed_memory()
         if reason := measure(job, lifted.model, lifted.graph, lifted.samples, final, copies):
             return reason
     if final is not emitted:

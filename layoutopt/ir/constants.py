@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from math import prod
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,20 +24,14 @@ _CHUNK = 16 << 20  # bytes
 Constant = tuple[TensorType, Data]
 
 
-@runtime_checkable
-class RandomAccess(Protocol):
+class RandomAccess:
     """Data whose elements can be computed one by one."""
+
+    __slots__ = ()
 
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened array."""
-
-
-@runtime_checkable
-class ChunkedData(Protocol):
-    """Data that is a view of another array where possible, so that it can be copied in chunks."""
-
-    def view(self) -> Array:
-        """An array with the elements in row-major order, in any shape, whose memory need not be contiguous."""
+        raise NotImplementedError
 
 
 def representatives(constants: Iterable[Constant], least: int = LARGE) -> dict[Data, Data]:
@@ -94,7 +87,7 @@ def _merge(graph: Graph, least: int) -> None:
 
 def chunks(data: Data) -> Iterator[Array]:
     """The elements in row-major order, as contiguous arrays of about 16 MiB."""
-    array = data.view() if isinstance(data, ChunkedData) else data.numpy()
+    array = data.view() if isinstance(data, Rearranged) else data.numpy()
     pending = [array]
     while pending:
         each = pending.pop()
@@ -169,20 +162,29 @@ class Deferred(Record, eq=False):
         return sources[0] if len(sources) == 1 and [op.kind for op in ops] == ["Cast"] else None
 
 
-@runtime_checkable
-class Rearranged(Protocol):
-    """A constant with the elements of another one in another order or shape, possibly padded with zeros: an immutable value."""
+class Rearranged(RandomAccess):
+    """A constant with the elements of another one in another order or shape, possibly padded with zeros: an immutable value.
 
-    @property
-    def data(self) -> Data:
-        """The other constant."""
+    Attributes:
+        data: the other constant.
+        nbytes: its size in this order.
+    """
 
-    @property
-    def nbytes(self) -> int:
-        """Its size in this order."""
+    __slots__ = ()
+    data: Data
+    nbytes: int
 
-    def with_data(self, data: Data, nbytes: int) -> Data:
+    def numpy(self) -> Array:
+        """The elements."""
+        raise NotImplementedError
+
+    def view(self) -> Array:
+        """The elements in row-major order, in any shape, as a view of the other constant where possible."""
+        raise NotImplementedError
+
+    def with_data(self, data: Data, nbytes: int) -> "Rearranged":
         """Another constant in the same order and shape."""
+        raise NotImplementedError
 
 
 def expanded_constant(data: Data) -> Deferred | None:

@@ -16,7 +16,6 @@ from typing import Any, Literal, TypeAlias
 
 import networkx as nx
 
-from layoutopt.formats import Format
 from layoutopt.ir.types import (
     Array,
     ArrayData,
@@ -293,7 +292,7 @@ class Graph:
     def output_storage(self, index: int) -> Storage | None:
         """The storage that output `index` is required to have; None if its rank is unknown."""
         rank = self.outputs[index].rank
-        return None if rank is None else self.output_storages.get(index, Storage(Format.canonical(rank)))
+        return None if rank is None else self.output_storages.get(index, Storage.canonical(rank))
 
     def regions(self) -> "list[Graph]":
         """This graph and all bodies in it, at every depth, each behind the graph of its op."""
@@ -368,7 +367,8 @@ class Graph:
             order_before = near.order if near is not None else (-1,) if first else ()
             op.order = (*order_before, self._counter)
         self._digraph.add_node(op)
-        self._digraph.add_edges_from((*_input_edges(op), *_output_edges(op)))
+        for edge in (*_input_edges(op), *_output_edges(op)):
+            self._digraph.add_edge(*edge)  # in half the time of `add_edges_from`
         self.version += 1
         return op
 

@@ -7,6 +7,7 @@ way its elements are stored: a `Format`, and the state of the padding elements o
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import ml_dtypes
@@ -126,6 +127,12 @@ class Storage(Record):
     format: Format
     padding: Padding = Padding.ZERO
 
+    @classmethod
+    @cache
+    def canonical(cls, rank: int) -> "Storage":
+        """Row-major order."""
+        return cls(Format.canonical(rank))
+
     def satisfies(self, required: "Storage", shape: Shape) -> bool:
         """Whether a tensor in this storage can be read as `required` without a copy: same bytes, padding no worse."""
         return self.padding <= required.padding and self.format.same_bytes(required.format, shape)
@@ -235,7 +242,8 @@ class Value:
         self.storage = self._canonical()
 
     def _canonical(self) -> Storage | None:
-        return None if self.rank is None else Storage(Format.canonical(self.rank))
+        rank = self.rank
+        return None if rank is None else Storage.canonical(rank)
 
     def format_text(self, format: Format) -> str:
         """A format of this tensor with the letters of its axes."""
@@ -254,8 +262,9 @@ class Value:
     @property
     def dims(self) -> Shape:
         """The logical shape of a tensor whose rank is known."""
-        assert self.shape is not None, self
-        return self.shape
+        shape = self.shape
+        assert shape is not None, self
+        return shape
 
     def type_with(self, shape: Shape | None) -> TensorType:
         """The type of a tensor of this element type and another shape."""
@@ -265,7 +274,8 @@ class Value:
     @property
     def rank(self) -> int | None:
         """The number of axes; None if unknown."""
-        return None if self.shape is None else len(self.shape)
+        shape = self.shape
+        return None if shape is None else len(shape)
 
     @property
     def dtype(self) -> DType | None:
@@ -288,8 +298,9 @@ class Value:
     @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape, if every dimension is a number."""
-        numbers = tuple(dim for dim in self.shape or () if isinstance(dim, int))
-        return numbers if self.shape is not None and len(numbers) == len(self.shape) else None
+        shape = self.shape
+        numbers = tuple([dim for dim in shape or () if isinstance(dim, int)])
+        return numbers if shape is not None and len(numbers) == len(shape) else None
 
     def __repr__(self) -> str:
         return f"Value({self.name}: {self.type} {self.storage_text or None})"

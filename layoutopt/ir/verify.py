@@ -103,9 +103,10 @@ def bodies_are_closed(graph: Graph) -> Iterator[str]:
 def storages_fit_their_tensors(graph: Graph) -> Iterator[str]:
     """A format has the rank of its tensor, and blocked axes have known extents; no rank, no format."""
     for value in graph.values:
-        if (value.storage is None) != (value.shape is None):
+        shape = value.shape
+        if (value.storage is None) != (shape is None):
             yield value.name
-        elif value.storage is not None and value.shape is not None and not value.storage.format.fits(value.shape):
+        elif value.storage is not None and shape is not None and not value.storage.format.fits(shape):
             yield f"{value.name}: {value.type} in {value.storage}"
 
 

@@ -47,10 +47,10 @@ from layoutopt.runtime.type_names import short_name
 from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.version import VERSION
 
-_MAX_CONSTANT_BYTES = 1 << 27
-"""Kernels with a larger constant have no times: their sessions alone take longer than all others."""
-_KEPT = 16
-"""Elements up to which a floating-point constant keeps its elements: scales, bounds, epsilon."""
+_MAX_CONSTANT_BYTES = (
+    1 << 27
+)  # kernels with a larger one have no times: their sessions alone take longer than all others
+_KEPT = 16  # elements up to which a floating-point constant keeps its elements: scales, bounds, epsilon
 
 
 def small_numbers(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -298,20 +298,15 @@ def time_kernels(kernels: Sequence[LoweredKernel], threads: int = 1, end: float 
         reference = _run_of(_REFERENCE, threads)
         runs: dict[str, Action | None] = {}
         for kernel in kernels:
-            runs[kernel.key] = _run_alone(kernel, threads)
+            try:
+                runs[kernel.key] = kernel_run(kernel.serialized(), threads)
+            except _ERRORS as error:
+                raise_if_out_of_memory(error)
+                runs[kernel.key] = None  # onnxruntime does not run it alone
             if process_time() >= end:
                 break
         seconds = _in_turns([each for each in runs.values() if each is not None], reference, threads)
     return {REFERENCE: seconds[reference], **{key: each and seconds[each] for key, each in runs.items()}}
-
-
-def _run_alone(kernel: LoweredKernel, threads: int) -> Action | None:
-    """A run of a kernel; None if onnxruntime does not run it alone."""
-    try:
-        return kernel_run(kernel.serialized(), threads)
-    except _ERRORS as error:
-        raise_if_out_of_memory(error)
-        return None
 
 
 def _in_turns(runs: Sequence[Action], reference: Action, threads: int) -> dict[Action, float]:

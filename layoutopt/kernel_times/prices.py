@@ -182,10 +182,10 @@ def _conversions(graph: Graph, signatures: Mapping[Op, Signature]) -> Iterator[t
     stored = {value: storage for value, storage in results if value is not None and storage is not None}
     reads = [pair for op, signature in planned for pair in zip(op.inputs, signature.inputs, strict=True)]
     if graph is graph.root:
-        reads += [(y, Storage(Format.canonical(stored[y].format.rank))) for y in graph.outputs if y in stored]
+        reads += [(y, Storage.canonical(stored[y].format.rank)) for y in graph.outputs if y in stored]
     for value, required in dict.fromkeys(reads):
         if value is not None and required is not None and not value.is_constant and value.rank is not None:
-            has = stored.get(value) or Storage(Format.canonical(value.rank))
+            has = stored.get(value) or Storage.canonical(value.rank)
             if has.format != required.format:
                 yield value, has, required
     for op, signature in planned:  # a view op converts, unless its result has the bytes of its input

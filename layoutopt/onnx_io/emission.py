@@ -215,9 +215,10 @@ def _ir_version(graph: Graph, origin: ir.Model | None) -> int:
 
 def _make_node_names_unique(model: ir.Model) -> None:
     """Rename nodes that have the name of an earlier node, which ONNX Runtime refuses."""
-    taken = {node.name or "" for node in model.graph.all_nodes()}
+    nodes = [*model.graph.all_nodes()]
+    taken = {node.name or "" for node in nodes}
     unused, seen = UnusedNames(taken), {""}
-    for node in model.graph.all_nodes():
+    for node in nodes:
         if node.name in seen and node.name:
             node.name = unused.find(node.name)
             taken.add(node.name)

@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -105,10 +104,6 @@ class MappedTensor(ir.LazyTensor):
             metadata_props=dict(tensor.metadata_props),
         )
         self.file = file
-
-    def __reduce__(self) -> Any:
-        """For pickle and copy: an array in memory."""
-        return partial(ir.Tensor, np.array(self.numpy()), self.dtype, name=self.name), ()
 
 
 def _mapped(file: WeightFile, tensor: ir.ExternalTensor) -> ir.TensorProtocol:

@@ -28,7 +28,7 @@ from layoutopt.onnx_io.inlining import MAX_INFERRED_OPS, incompatibility, is_too
 from layoutopt.onnx_io.mapping import GRAPH, INITIALIZER, LARGE, RAW_DATA, header
 from layoutopt.onnx_io.messages import display_name, graphs, keep_last, keep_messages, nested, nodes, restore_map_types
 from layoutopt.onnx_io.schema import check_inference, check_structure, is_onnxruntime_op, opsets_of
-from layoutopt.onnx_io.vocabulary import StreamedTensor, external_tensor
+from layoutopt.onnx_io.vocabulary import StreamedTensor, external_tensor, graphs_of
 
 _LIMIT = 2**31 - 1  # bytes, the largest message of protobuf
 IN_ONE_FILE = 1_900_000_000  # bytes of weights, below protobuf's limit by a margin for the rest of the message
@@ -36,7 +36,7 @@ IN_ONE_FILE = 1_900_000_000  # bytes of weights, below protobuf's limit by a mar
 
 def weights(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
     """Every initializer of the model, its subgraphs included, in a stable order."""
-    found = ((value, value.const_value) for graph in model.graphs() for value in graph.initializers.values())
+    found = ((value, value.const_value) for graph in graphs_of(model) for value in graph.initializers.values())
     return [(value, tensor) for value, tensor in found if tensor is not None]
 
 

@@ -26,6 +26,7 @@ from msgspec import field
 from layoutopt.errors import ModelError
 from layoutopt.onnx_io.mapping import KNOWN_TYPES, MappedTensor, WeightFile, nbytes
 from layoutopt.onnx_io.messages import display_name, graphs, nodes
+from layoutopt.onnx_io.vocabulary import graphs_of
 from layoutopt.record import Record
 
 
@@ -96,7 +97,7 @@ class DataFolder(Record):
 
     def locate(self, model: ir.Model) -> None:
         """Map external tensors from their files, which `size` checked."""
-        for value in (value for graph in model.graphs() for value in graph.initializers.values()):
+        for value in (value for graph in graphs_of(model) for value in graph.initializers.values()):
             if isinstance(tensor := value.const_value, ir.ExternalTensor):
                 value.const_value = MappedTensor(self.files[str(tensor.location)], tensor)
 

@@ -119,10 +119,19 @@ def subgraphs(node: ir.Node) -> dict[str, ir.Graph]:
     return {name: attr.as_graph() for name, attr in graphs.items() if not attr.is_ref()}
 
 
+def graphs_of(model: ir.Model) -> list[ir.Graph]:
+    """The main graph and the graphs in attributes of its nodes, at every depth."""
+    found = [model.graph]
+    for graph in found:  # extended in the loop
+        attributes = (attribute for node in graph for attribute in node.attributes.values())
+        found += [each.value for each in attributes if isinstance(each.value, ir.Graph)]
+    return found
+
+
 def values_of(model: ir.Model) -> list[ir.Value]:
     """The inputs, initializers and computed values of the graphs of a model, those of the main graph first."""
     found: dict[ir.Value, None] = {}
-    for graph in model.graphs():
+    for graph in graphs_of(model):
         computed = (value for node in graph for value in node.outputs)
         found |= dict.fromkeys([*graph.inputs, *graph.initializers.values(), *computed])
     return list(found)

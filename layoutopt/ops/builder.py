@@ -23,6 +23,7 @@ from layoutopt.formats import (
     packed_view,
     product,
 )
+from layoutopt.ir.constants import Rearranged
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
 from layoutopt.ops.signatures import estimated_extent, physical_type
@@ -50,7 +51,7 @@ def promoted_type(dtype: DType, op_type: str, opset: int) -> DType | None:
     return DType.FLOAT32 if dtype.label.startswith("float8") and not is_supported else None
 
 
-class Packed(Record):
+class Packed(Record, Rearranged):
     """A constant in a format.
 
     Attributes:

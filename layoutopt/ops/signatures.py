@@ -40,7 +40,7 @@ def volume_of(value: Value | None) -> float:
 
 def canonical_storage(value: Value | None) -> Storage | None:
     """The canonical storage of a value; None if its rank is unknown."""
-    return None if value is None or value.rank is None else Storage(Format.canonical(value.rank))
+    return None if value is None or value.rank is None else Storage.canonical(value.rank)
 
 
 def canonical_signature(op: Op) -> Signature:

@@ -126,7 +126,7 @@ def _texts(values: Operands, storages: Storages) -> list[str | None]:
 
 def _axes(values: Operands, storages: Storages) -> list[str | None]:
     """The logical axes of operands, as `_texts` names them."""
-    canonical = [storage and Storage(Format.canonical(storage.format.rank)) for storage in storages]
+    canonical = [storage and Storage.canonical(storage.format.rank) for storage in storages]
     return _texts(values, canonical)
 
 

@@ -1,6 +1,8 @@
 """Memory that this process may still allocate: the least of what the machine, control groups and resource limits leave."""
 
+import ctypes
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -20,6 +22,12 @@ def available_bytes(proc: Path = _PROC, groups: Path = _GROUPS) -> int:
     """
     available: int = psutil.virtual_memory().available
     return max(0, min(available, *_groups(proc, groups), *_limits()))
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the system, which glibc keeps for further allocations; other C libraries keep none or all."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _groups(proc: Path, groups: Path) -> Iterator[int]:

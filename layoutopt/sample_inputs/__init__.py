@@ -12,6 +12,7 @@ from layoutopt.sample_inputs.generator import (
     lift_source,
     prepare_inputs,
     read_inputs,
+    same_inputs,
     sample_inputs_for,
     sizes_text,
     sizes_to_compare,

@@ -23,10 +23,10 @@ from layoutopt.formats import Extent
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Dims, Range, Sizes, Symbol, as_range, checked_ranges, default_size
 from layoutopt.ir.types import Array, DType
-from layoutopt.onnx_io.interface import Input, dimension_name, inputs_of
+from layoutopt.onnx_io.interface import Input, Interface, dimension_name, inputs_of
 from layoutopt.record import Record
 from layoutopt.runtime.errors import error_message
-from layoutopt.runtime.session import Session
+from layoutopt.runtime.session import Session, needs_ort_value
 from layoutopt.runtime.type_names import short_name, tensor_name
 from layoutopt.sample_inputs.dimensions import Dimensions, RunError, TrialRunner, plausible_sizes
 from layoutopt.sample_inputs.input_ranges import RangeKind, ValueRange, value_ranges
@@ -530,6 +530,44 @@ def lift_source(model: Source) -> Graph | None:
         return inference.lift(onnx_io.read(model))
     except ModelError:
         return None
+
+
+def same_inputs(
+    models: Sequence[Path],
+    interfaces: Sequence[Interface],
+    dims: Mapping[str, int],
+    given: Mapping[str, Array],
+    seed: int,
+) -> tuple[dict[str, int], dict[str, int], list[Feed]]:
+    """The sizes of symbolic dimensions, those of them that are inferred, and the inputs of every model.
+
+    A size is given by name or by arrays, or else inferred from the first model, or else the default, at least 2, since size 1
+    would broadcast where other sizes are an error. Inputs that are not given are random, and equal for equal inputs.
+
+    Raises:
+        DimensionError: no model has such a dimension.
+        InputError: no model has such an input, or it has another type or shape.
+        LayoutoptError: a type has no random values.
+    """
+    inputs = [one for each in interfaces for one in each.inputs]
+    for one in (one for one in inputs if needs_ort_value(one.type)):
+        raise LayoutoptError(f"the runtimes accept no arrays of {short_name(one.type)}", where=one.name)
+    defaults = {symbol.name: max(symbol.default, 2) for each in interfaces for symbol in symbols_of(each)}
+    checked_ranges(list(defaults), dims)
+    known = bound_sizes(inputs, given, dims)
+    own, names = {symbol.name for symbol in symbols_of(interfaces[0])}, {each.name for each in interfaces[0].inputs}
+    samples = sample_inputs_for(models[0], _among(own, known), _among(names, given))
+    sizes = defaults | _among(defaults, samples.planned) | _among(defaults, known)
+    first, *_ = feeds = [samples.draw(each, seed, sizes) for each in interfaces]
+    for feed in feeds:
+        types = {name: (value.dtype, value.shape) for name, value in feed.items()}
+        equal = {name: each for name, each in first.items() if types.get(name) == (each.dtype, each.shape)}
+        feed |= equal | _among(feed, given)
+    return sizes, {name: size for name, size in sizes.items() if name not in known}, feeds
+
+
+def _among(names: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _trial_runner(model: Source, inputs: SampleInputs) -> TrialRunner:

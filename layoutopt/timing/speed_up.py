@@ -25,7 +25,7 @@ from typing import TypeAlias, TypeVar
 
 from layoutopt.record import Record
 from layoutopt.timing.interleaved import Action, in_rounds, page_faults, pinned, timed, without_collections
-from layoutopt.timing.statistics import Ratio, is_quiet, null_ratio, ratio
+from layoutopt.timing.statistics import Ratio, null_ratio, ratio
 
 _BLOCKS = 12
 _MAX_BLOCKS = 36  # on a busy machine
@@ -33,6 +33,7 @@ _MIN_BLOCKS = 3
 _MAX_SECONDS = 30.0  # after which no further block begins, for models that load or run slowly
 _MAX_ROUNDS = 200  # in a block
 _MAX_FAULTS = 2000  # per second of a second round that counts: 0.5 % of its time, at 2.5 us for a page fault
+_MAX_NULL_WIDTH = 0.03  # of the interval of the null ratio on a quiet machine
 _EARLY_WIDTH = 1.15  # tests/unit/test_noisy_machines.py counts how often such intervals contain the truth, too
 
 Clock: TypeAlias = Callable[[], float]
@@ -54,7 +55,8 @@ class SpeedUp(Record):
     def disturbance(self) -> str:
         """The reason why the machine was too busy for a measurement; empty if it was not."""
         null, runs = self.null, self.runs
-        if not is_quiet(null, runs.low - 1):
+        is_narrow = null.high - null.low <= max(_MAX_NULL_WIDTH, runs.low - 1)  # or as narrow as the gain
+        if null.verdict != "no difference shown" or not is_narrow:
             return f"the original is {null.low:.2f} to {null.high:.2f} times as fast as itself"
         if not runs.is_precise:
             disagree = f"{runs.disturbed} of {runs.blocks} blocks disagree with the fastest runs"

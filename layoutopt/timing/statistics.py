@@ -26,16 +26,8 @@ from layoutopt.report.schema import ReportModel
 
 Blocks: TypeAlias = Sequence[Sequence[float]]
 
-Verdict: TypeAlias = Literal["faster", "slower", "no difference shown"]
-
-MAX_NULL_WIDTH = 0.03
-"""The width of the interval of the null ratio above which a machine is too busy for a measurement."""
-
-MAX_WIDTH = 0.1
-"""The same for the interval of a speed-up, divided by the speed-up; a wider one may be half as wide as the gain."""
-
-MAX_DEVIATION = 0.1
-"""The relative difference of a block's ratio from that of the fastest runs above which the block is disturbed."""
+_MAX_WIDTH = 0.1  # of the interval of a speed-up, divided by the speed-up
+_MAX_DEVIATION = 0.1  # relative difference of a block's ratio from that of the fastest runs
 
 # fmt: off
 _STUDENT = (
@@ -55,13 +47,15 @@ class Ratio(ReportModel):
     high: float = Field(description="upper end of it")
     blocks: int = Field(description="the number of blocks")
     disturbed: int = Field(description="blocks that other load disturbed; they count only if they are the half or more")
-    verdict: Verdict = Field(description="whether the whole confidence interval is above or below 1")
+    verdict: Literal["faster", "slower", "no difference shown"] = Field(
+        description="whether the whole confidence interval is above or below 1"
+    )
 
     @property
     def is_precise(self) -> bool:
         """Whether most blocks agree, and the interval is at most 10 % wide, or half as wide as the gain that it shows."""
         width = self.high - self.low
-        return 2 * self.disturbed < self.blocks and width <= max(MAX_WIDTH * self.value, (self.low - 1) / 2)
+        return 2 * self.disturbed < self.blocks and width <= max(_MAX_WIDTH * self.value, (self.low - 1) / 2)
 
 
 def ratio(baseline: Blocks, others: Blocks, widening: float = 1.0) -> Ratio:
@@ -72,7 +66,7 @@ def ratio(baseline: Blocks, others: Blocks, widening: float = 1.0) -> Ratio:
     fastest = [(min(one), min(other)) for one, other in zip(baseline, others, strict=True)]
     reference = log(min(a for a, _ in fastest) / min(b for _, b in fastest))
     logs = [log(a / b) for a, b in fastest]
-    agreeing = [each for each in logs if abs(each - reference) <= log1p(MAX_DEVIATION)]
+    agreeing = [each for each in logs if abs(each - reference) <= log1p(_MAX_DEVIATION)]
     counted = agreeing if 2 * len(agreeing) > len(logs) else logs
     middle = fmean(counted)
     widening *= len(logs) / len(counted)
@@ -102,11 +96,3 @@ def null_ratio(blocks: Blocks) -> Ratio:
         for offset in (0, 1)
     )
     return ratio(first, second)
-
-
-def is_quiet(null: Ratio, gain: float = 0.0) -> bool:
-    """Whether the null ratio shows a machine that is quiet enough to measure a gain, the speed-up less 1.
-
-    Its interval contains 1, and is at most 3 % wide, or as wide as the gain.
-    """
-    return null.verdict == "no difference shown" and null.high - null.low <= max(MAX_NULL_WIDTH, gain)

@@ -85,11 +85,14 @@ def _fuse_affine(graph: Graph, conv: Op) -> None:
 
 def _affine_of(conv: Op) -> tuple[Array, Array] | None:
     """Scale and shift in float64 of a convolution that is a per-channel affine; None if it is none."""
-    weight, others = conv.constant(1), conv.attributes.keys() - {"group", "kernel_shape"}
-    if weight is None or weight.shape != (conv.integer("group"), 1, 1, 1) or others or len(conv.inputs) > 3:
+    filter, others = conv.input(1), conv.attributes.keys() - {"group", "kernel_shape"}
+    if filter is None or filter.shape != (conv.integer("group"), 1, 1, 1) or others or len(conv.inputs) > 3:
         return None
-    bias = conv.constant(2) if len(conv.inputs) > 2 else np.zeros(weight.shape[0])
-    return None if bias is None else (weight.reshape(-1).astype(np.float64), bias.astype(np.float64))
+    weight = conv.constant(1)
+    bias = conv.constant(2) if len(conv.inputs) > 2 else np.zeros(conv.integer("group"))
+    if weight is None or bias is None:
+        return None
+    return weight.reshape(-1).astype(np.float64), bias.astype(np.float64)
 
 
 def _fusable_conv(graph: Graph, value: Value | None) -> Op | None:

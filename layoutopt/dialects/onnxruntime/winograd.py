@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
 from layoutopt.formats import Dim, Shape
-from layoutopt.ir.constants import elements_at, stored
+from layoutopt.ir.constants import RandomAccess, elements_at, stored
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Array, Attribute, Data, Op, Value
@@ -379,13 +379,28 @@ def _elements(data: Data) -> Array:
     return data.numpy()
 
 
-class TransformedFilter:
-    """One component of a packed 3x3 filter (O, I, H, W), OIHW{b}i{b}o: rows, or rows and columns, times `coefficients`."""
+@lru_cache(maxsize=1)
+def _component_row(data: Data, tiling: Tiling, row: int, source_shape: tuple[int, ...]) -> Array:
+    """The components of a filter with a common index along rows, computed in float64 and rounded once."""
+    rows, columns = (each.transforms.filters for each in tiling)
+    coefficients = np.kron(rows[row], columns)
+    outer, inner, _, width = source_shape
+    found = np.empty((len(coefficients), outer, inner, width), np.float32)
+    for number, each in enumerate(_elements(data).reshape(source_shape)):
+        source = each.astype(np.float64)
+        found[:, number] = [one @ source for one in coefficients]
+    return found
 
-    def __init__(self, data: Data, filters: int, channels: int, block: int, coefficients: Array) -> None:
+
+class TransformedFilter(RandomAccess):
+    """One component of a packed 3x3 filter (O, I, H, W), OIHW{b}i{b}o: rows, or rows and columns, times coefficients."""
+
+    def __init__(
+        self, data: Data, tiling: Tiling, component: tuple[int, int], filters: int, channels: int, block: int
+    ) -> None:
         self._data: Any = data  # hashable
-        self._coefficients = coefficients
-        taps = self._coefficients.size
+        self._tiling, self._component = tiling, component
+        taps = prod(each.transforms.num_taps for each in tiling)
         width = _TAPS**2 // taps  # of the transformed filter
         # One block of filters at a time fits the cache.
         self._source_shape = (filters // block, channels // block, taps, width * block**2)
@@ -393,10 +408,9 @@ class TransformedFilter:
         self.nbytes = 4 * prod(self.shape)
 
     def numpy(self) -> Array:
-        """The packed filter, computed in float64 and rounded once."""
-        source = _elements(self._data).reshape(self._source_shape)
-        rows = [(self._coefficients @ each.astype(np.float64)).astype(np.float32) for each in source]
-        return np.stack(rows).reshape(self.shape)
+        """The packed filter."""
+        row, column = self._component
+        return _component_row(self._data, self._tiling, row, self._source_shape)[column].reshape(self.shape)
 
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened packed filter."""
@@ -404,7 +418,10 @@ class TransformedFilter:
         outer, last = np.divmod(positions, after)
         rows = outer * taps + np.arange(taps)[:, None]
         found = elements_at(self._data, (rows * after + last).ravel()).reshape(taps, -1)
-        return np.asarray(self._coefficients @ found.astype(np.float64), np.float32)
+        coefficients = np.kron(
+            *(each.transforms.filters[index] for each, index in zip(self._tiling, self._component, strict=True))
+        )
+        return np.asarray(coefficients @ found.astype(np.float64), np.float32)
 
 
 # Writes a Winograd convolution with onnxruntime's own kernels, on blocked arrays.
@@ -528,11 +545,11 @@ class WinogradRewriter:
             self._depthwise_filters[key] = self._build.constant(array.reshape(shape), "transform")
         return self._depthwise_filters[key]
 
-    def _transformed_filter(self, component: tuple[int, ...]) -> Value:
+    def _transformed_filter(self, component: tuple[int, int]) -> Value:
         """The transformed filter of a component, given by its indices along rows and columns."""
-        rows, columns = (each.transforms.filters[index] for each, index in zip(self._tiling, component, strict=True))
         assert self._filter.data is not None
-        data = TransformedFilter(self._filter.data, self._filters, self._channels, self._block, np.kron(rows, columns))
+        operands = self._filter.data, self._tiling, component, self._filters, self._channels, self._block
+        data = TransformedFilter(*operands)
         value = Value(f"{self._filter.name}/winograd", float32_type(data.shape), data=data)
         self._build.constants.append(value)
         return value
