@@ -23,10 +23,10 @@ from layoutopt.files import FileKind, Overwrite, Staging, external_files, extern
 from layoutopt.files.staging import _remove_stale_once, temporary_name
 from layoutopt.inference import lift
 from layoutopt.ir.types import Array, ArrayData
-from layoutopt.onnx_io import emit, read
+from layoutopt.onnx_io import emit, has_external_data, read, to_bytes
 from layoutopt.onnx_io import write as write_result
 from layoutopt.onnx_io.mapping import MappedTensor
-from layoutopt.onnx_io.serialize import write_tensor
+from layoutopt.onnx_io.serialize import to_proto, write_tensor
 
 JSON = json.dumps({"layoutopt_version": "1"})
 CONTENTS = {
@@ -159,13 +159,12 @@ def test_external_data_is_found_wherever_it_is(tmp_path: Path) -> None:
     graph = helper.make_graph([node], "g", [], [], [tensor("main"), tensor("main")], sparse_initializer=[sparse])
     path = tmp_path / "m.onnx"
     path.write_bytes(helper.make_model(graph, functions=[function]).SerializeToString())
-    expected = {"main", "inner", "attribute", "f", "values", "indices"}
-    assert sorted(external_locations(path)) == sorted(expected)
+    assert sorted(external_locations(path)) == ["attribute", "f", "indices", "inner", "main", "values"]
     (tmp_path / "main").touch()
     assert external_files(path) == [tmp_path / "main"]
 
 
-SIZE = 4096
+SIZE = 1 << 14  # weights of this size are mapped
 write = partial(write_result, source="/source.onnx")
 
 
@@ -176,8 +175,7 @@ def model() -> ir.Model:
 
 
 def weight(read_back: ir.Model, name: str) -> Array:
-    tensor = read_back.graph.initializers[name].const_value
-    return tensor.numpy()
+    return read_back.graph.initializers[name].const_value.numpy()
 
 
 def test_external_data(tmp_path: Path) -> None:
@@ -193,6 +191,14 @@ def test_external_data(tmp_path: Path) -> None:
     assert not isinstance(again.graph.initializers["small"].const_value, MappedTensor)
     write(model(), path, external_data="weights")
     assert (path.read_bytes(), (tmp_path / "weights").read_bytes()) == first
+
+
+def test_large_weights_stay_in_a_file_that_does_not_change(tmp_path: Path) -> None:
+    found = read(write(model(), tmp_path / "m.onnx").model)
+    assert to_bytes(found) == to_proto(found).SerializeToString(deterministic=True) and not has_external_data(found)
+    os.utime(tmp_path / "m.onnx")
+    with pytest.raises(LayoutoptError, match="has changed"):
+        to_bytes(found)
 
 
 class Broken:
