@@ -7,7 +7,7 @@ from functools import partial
 import onnx_ir
 
 from layoutopt.driver.job import Job
-from layoutopt.driver.prices import VARIABLE
+from layoutopt.driver.prices import VARIABLE, has_float16
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, symbols
@@ -51,8 +51,8 @@ def measure(
     if not reason:
         job.progress("measuring")
         try:
-            models = Runnable.of(job.path) if job.path else copies.of(source), copies.of(final)
-            sizes = measured_sizes(graph, job.context.sizes)
+            original = Runnable(job.path, has_float16=has_float16(source)) if job.path else copies.of(source)
+            models, sizes = (original, copies.of(final)), measured_sizes(graph, job.context.sizes)
             is_paired = weight_bytes(source) <= _MAX_PAIRED_BYTES
             rows, skipped = measured_rows(models, samples, sizes, job.options.threads, is_paired=is_paired)
         except RUN_OR_MEMORY_ERRORS as error:

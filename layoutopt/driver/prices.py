@@ -103,7 +103,7 @@ def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: P
         return None
     if weight_bytes(source) > MAX_PREPACKED_BYTES:
         return None
-    if job.path is not None and not _has_float16(source):  # nothing else has to be known of the file
+    if job.path is not None and not has_float16(source):  # nothing else has to be known of the file
         original = Runnable(job.path)
     else:
         original = as_runnable(source, folder / "original.onnx", job.path)
@@ -115,7 +115,7 @@ def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: P
         return None
 
 
-def _has_float16(model: onnx_ir.Model) -> bool:
+def has_float16(model: onnx_ir.Model) -> bool:
     """Whether a declared type, a constant or the result of a Cast is float16."""
     graphs: list[onnx_ir.Graph | onnx_ir.Function] = [model.graph, *model.functions.values()]
     nodes = (node for each in graphs for node in each.all_nodes())

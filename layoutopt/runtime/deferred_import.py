@@ -36,6 +36,8 @@ class _Deferred(ModuleType):
 
 def import_deferring(name: str) -> ModuleType:
     """The module of that name, which may import onnx_ir and networkx."""
+    if name in sys.modules:
+        return sys.modules[name]
     is_collecting = gc.isenabled()
     gc.disable()
     try:
@@ -44,6 +46,7 @@ def import_deferring(name: str) -> ModuleType:
                 _import_without(library, modules)
         return import_module(name)
     finally:
+        gc.freeze()  # else the next collections traverse all modules
         if is_collecting:
             gc.enable()
 

@@ -14,10 +14,8 @@ from math import inf
 from time import perf_counter
 from typing import TypeAlias
 
-Action: TypeAlias = Callable[[], float]
-"""A timed action, which returns its seconds."""
-IsOver: TypeAlias = Callable[[int, float], bool]
-"""The end condition, given the number of rounds and seconds so far."""
+Action: TypeAlias = Callable[[], float]  # timed: it returns its seconds
+IsOver: TypeAlias = Callable[[int, float], bool]  # the end condition, given the number of rounds and seconds so far
 
 
 def in_rounds(

@@ -11,7 +11,8 @@ onnxruntime allocates in one piece what the first one required. If that is new m
 a run by up to a third, the second run does not count either.
 
 The machine is quiet enough if the original is as fast as itself in the same blocks, the null ratio, and if the blocks agree
-on the speed-up. If not, the measurement goes on with further blocks. The times that limit a measurement are processor times.
+on the speed-up. If not, the measurement goes on with further blocks. In the end, a wide interval counts if its lower end shows
+half of the speed-up and it contains the ratio of the fastest runs. The times that limit a measurement are processor times.
 
 A measurement ends after three blocks or more (early stopping) once the machine is quiet and the lower end of the interval shows
 half of the speed-up or more. Blocks that agree by chance end it sooner, so intervals of fewer than twelve blocks are wider by
@@ -46,6 +47,7 @@ class SpeedUp(Record):
 
     before: float  # seconds of a run of the first model
     after: float  # and of the other one
+    fastest: float  # the ratio of the fastest runs of all blocks
     runs: Ratio
     null: Ratio  # the time of the first model divided by its own in the neighbouring rounds
     creation_after: float  # seconds of the creation of a session of the other model
@@ -58,7 +60,8 @@ class SpeedUp(Record):
         is_narrow = null.high - null.low <= max(_MAX_NULL_WIDTH, runs.low - 1)  # or as narrow as the gain
         if null.verdict != "no difference shown" or not is_narrow:
             return f"the original is {null.low:.2f} to {null.high:.2f} times as fast as itself"
-        if not runs.is_precise:
+        is_clear = runs.low**2 > runs.value and runs.low <= self.fastest <= runs.high
+        if not runs.is_precise and not is_clear:
             disagree = f"{runs.disturbed} of {runs.blocks} blocks disagree with the fastest runs"
             return f"the speed-up may be {runs.low:.2f} to {runs.high:.2f}, and {disagree}"
         return ""
@@ -126,7 +129,7 @@ def measure_in_turns(
             is_full = len(found) % _BLOCKS == 0
             checked = range(1, len(models)) if is_full or stops_early else ()
             others = [each for number in checked for each in speed_ups(found, number)]
-            is_measured = not any(each.disturbance for each in others)
+            is_measured = all(each.runs.is_precise and not each.disturbance for each in others)
             is_enough = is_full and (is_measured or len(found) == _MAX_BLOCKS)
             # More blocks would hardly change that it is a speed-up.
             is_clear = stops_early and is_measured and all(each.runs.low**2 > each.runs.value for each in others)
@@ -160,9 +163,10 @@ def speed_ups(blocks: Sequence[Block], number: int) -> list[SpeedUp]:
     found = []
     for size in range(len(blocks[0].runs[0])):
         before, after = ([block.runs[each][size] for block in blocks] for each in (0, number))
-        medians = median(map(min, before)), median(map(min, after))
+        first, other = list(map(min, before)), list(map(min, after))
         runs = ratio(before, after)
         if len(blocks) < _BLOCKS and runs.value > 1:  # a loss takes all blocks that there is time for
             runs = ratio(before, after, _EARLY_WIDTH)
-        found.append(SpeedUp(*medians, runs, null_ratio(before), created, creation))
+        medians, fastest = (median(first), median(other)), min(first) / min(other)
+        found.append(SpeedUp(*medians, fastest, runs, null_ratio(before), created, creation))
     return found

@@ -18,13 +18,11 @@ tests/unit/test_noisy_machines.py counts how often the interval contains the tru
 from collections.abc import Sequence
 from math import exp, log, log1p, sqrt
 from statistics import fmean, stdev
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from pydantic import Field
 
 from layoutopt.report.schema import ReportModel
-
-Blocks: TypeAlias = Sequence[Sequence[float]]
 
 _MAX_WIDTH = 0.1  # of the interval of a speed-up, divided by the speed-up
 _MAX_DEVIATION = 0.1  # relative difference of a block's ratio from that of the fastest runs
@@ -58,7 +56,7 @@ class Ratio(ReportModel):
         return 2 * self.disturbed < self.blocks and width <= max(_MAX_WIDTH * self.value, (self.low - 1) / 2)
 
 
-def ratio(baseline: Blocks, others: Blocks, widening: float = 1.0) -> Ratio:
+def ratio(baseline: Sequence[Sequence[float]], others: Sequence[Sequence[float]], widening: float = 1.0) -> Ratio:
     """The estimate of baseline / others from two blocks or more, each of which has values of both.
 
     The logarithmic width of the interval is that of the module's docstring times `widening`.
@@ -82,7 +80,7 @@ def ratio(baseline: Blocks, others: Blocks, widening: float = 1.0) -> Ratio:
     )
 
 
-def null_ratio(blocks: Blocks) -> Ratio:
+def null_ratio(blocks: Sequence[Sequence[float]]) -> Ratio:
     """The null ratio: that of a model's own times, each divided by its neighbour's.
 
     The divisor is the later time in two blocks and the earlier one in the next two, and changes from pair to pair, so that
