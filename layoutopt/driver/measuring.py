@@ -21,7 +21,7 @@ from layoutopt.timing.speed_up import Run, SpeedUp, measure_in_turns, speed_ups
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, RunnableCopies
 
 _MAX_RUN_SECONDS = 5.0
-"""Processor time per thread of a run of the original above which it is not measured: a measurement has at least 12 runs."""
+"""Processor time per thread of a run of the original above which it is not measured: a measurement has at least 18 runs."""
 
 _MAX_PAIRED_BYTES = 200_000_000
 """Weights of the original above which sessions of one model exist at a time: two of 256 MB take 1.3 GB, one takes 0.8 GB."""

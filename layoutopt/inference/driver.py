@@ -99,6 +99,7 @@ class Inference:
 
     Attributes:
         contradiction: the first contradiction between shapes; the types behind it are those that follow from element types.
+        misdeclared: the results of If whose declared shapes contradict those of a branch.
 
     Raises:
         ModelError: element types contradict each other.
@@ -116,6 +117,7 @@ class Inference:
     ) -> None:
         self.graph = graph
         self.contradiction: ModelError | None = None
+        self.misdeclared = set[Value]()
         self._names = names
         self._known = names_of(graph.inputs)
         self._declared = declared
@@ -307,8 +309,8 @@ class Inference:
     def _output_type(self, op: Op, link: Link) -> ValueType:
         """The type of an output. A loop may have no iteration, so the initial state is among the possible results.
 
-        Extents that are defined only in the body get new names. If the declared shape contradicts one of the results, and these
-        have the same rank, the declared shapes of all later values may follow from it, and are ignored.
+        Extents that are defined only in the body get new names. A declared shape may be that of one branch of an If, whose
+        results have other shapes; ranks often differ in models that are right.
         """
         operands = () if link.operand is None else (link.operand,)
         types = [self.type_of(each) for each in (*operands, *link.results)]
@@ -317,9 +319,11 @@ class Inference:
             return common if link.scan_axis is None else UNTYPED
         if common.shape is None:
             return common
-        declared = shape_of(self._declared.get(link.output, UNTYPED)) if link.output is not None else None
-        if link.scan_axis is None and any(contradicts(declared, shape_of(each), self._known) for each in types):
-            self._declared = {value: without_shape(type) for value, type in self._declared.items()}
+        if link.output is not None and link.operand is None and link.scan_axis is None:
+            self.misdeclared.discard(link.output)
+            declared = shape_of(self._declared.get(link.output, UNTYPED))
+            if any(contradicts(declared, shape_of(each), self._known) for each in types):
+                self.misdeclared.add(link.output)
         outside = {dim for each in operands for dim in shape_of(self.type_of(each)) or ()}
         dims = [dim if dim in outside or _precision(dim) else self._names.fresh() for dim in common.shape]
         if link.scan_axis is not None:

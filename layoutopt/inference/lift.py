@@ -116,12 +116,15 @@ def infer_types(graph: Graph, names: DimNames) -> list[Repair]:
     outputs = {value for each in graph.regions() for value in each.outputs} - body_inputs
     unknown, known = set(_without_schema(graph)), names_of(graph.inputs)
     needed = {value for value, shape in shapes.items() if value in unknown or (value in body_inputs and not shape)}
+    misdeclared = set[Value]()
     for hints in (shapes.keys() - (outputs - needed), needed, set[Value]()):
         bare = {value: without_shape(type) for value, type in declared.items() if value not in hints}
         found = infer(graph, names, declared | bare)
         inferred = {value: shape for value in hints - needed if (shape := shape_of(found.type_of(value))) is not None}
         alike = (value for value, shape in inferred.items() if len(shape) == len(shapes[value]))
-        if found.contradiction is None and not any(contradicts(shapes[each], inferred[each], known) for each in alike):
+        misdeclared |= found.misdeclared
+        is_wrong = any(contradicts(shapes[each], inferred[each], known) for each in alike)
+        if found.contradiction is None and not found.misdeclared and not is_wrong:
             break
     found.commit()
     if fault := found.contradiction:
@@ -130,7 +133,7 @@ def infer_types(graph: Graph, names: DimNames) -> list[Repair]:
     uncovered = {value for value, shape in shapes.items() if not _has_numbers(value, shape)}
     wrong = _misdeclared_elements(declared)
     wrong |= {each for each in uncovered if each in hints or contradicts(shapes[each], each.shape, known)}
-    for value in wrong | (outputs & uncovered if wrong else set()):
+    for value in wrong | (outputs & uncovered if wrong or misdeclared else set()):
         drop_declared_shape(value)
     faults = ((value.name, _fault(value, declared[value])) for value in declared if value in wrong)
     return [Repair(name, fault, "the declared shape is ignored") for name, fault in faults]

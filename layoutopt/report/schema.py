@@ -125,9 +125,11 @@ class VerificationReport(ReportModel):
 
     status: Literal["passed", "failed", "not verified", "off"]
     reason: str = ""
-    largest_error: float | None = Field(default=None, description="of any output, relative to its largest magnitude")
+    largest_error: float | None = Field(
+        default=None, description="of any output or cut value, relative to its largest magnitude"
+    )
     rounding: float | None = Field(
-        default=None, description="rounding spread of that output: its measured change by rounding alone"
+        default=None, description="rounding spread of that value: its measured change by rounding alone"
     )
     tolerance: float | None = Field(default=None, description="the largest accepted error")
     outputs_depend_on_inputs: bool | None = None
