@@ -1,4 +1,4 @@
-"""The import of a module of layoutopt without what would take half of the time: sympy, algorithms of networkx, collections.
+"""The import of a module of layoutopt without sympy, algorithms of networkx, and garbage collections.
 
 onnx_ir requires sympy for arithmetic on symbolic dimensions only, and graphs require networkx's classes only; a plugin that
 reads another name of networkx imports the rest. `importlib.util.LazyLoader` would let a second thread read a half-loaded module
@@ -9,9 +9,11 @@ user's process, other threads would find collections disabled, and the deferred 
 import gc
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from importlib import import_module, metadata
 from types import ModuleType
 from typing import Any
+
+from layoutopt.registry import installed
 
 _DEFERRED = {
     "onnx_ir": ("sympy", "onnx_ir._symbolic_shapes"),
@@ -51,18 +53,17 @@ def import_deferring(name: str) -> ModuleType:
             gc.enable()
 
 
+def _entry_points(**kinds: str) -> metadata.EntryPoints:
+    """The entry points of installed packages for networkx, which would search all packages twice, and keeps this function."""
+    return installed().select(**kinds)
+
+
 def _import_without(library: str, modules: Sequence[str]) -> None:
     """Import a library; its own names of some modules become deferred modules, which no other module has."""
-    from importlib import metadata
-
-    from layoutopt.registry import installed
-
     search = metadata.entry_points
+    vars(metadata)["entry_points"] = _entry_points
     deferred = [_Deferred(name) for name in modules if name not in sys.modules]
     sys.modules.update({each.__name__: each for each in deferred})
-    vars(metadata)["entry_points"] = lambda **kinds: installed().select(
-        **kinds
-    )  # networkx would search all packages twice
     try:
         names = vars(import_module(library))
     finally:
@@ -79,7 +80,7 @@ def _missing(names: dict[str, Any], modules: Sequence[str], name: str) -> Any:
     Raises:
         AttributeError: the package does not have it either.
     """
-    for each in map(import_module, modules):
+    for each in map(import_module, () if name.startswith("__") and name != "__all__" else modules):
         names |= {name: value for name, value in vars(each).items() if not name.startswith("_")}
     if name not in names:
         raise AttributeError(f"module networkx has no attribute {name!r}")

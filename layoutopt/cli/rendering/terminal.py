@@ -180,7 +180,7 @@ def console(stream: TextIO, file: TextIO | None = None) -> "Console":
 def rendered(*parts: "RenderableType | Line") -> str:
     """The lines of some parts in the colours and the width of stdout, without trailing blanks."""
     page = StringIO()
-    is_plain = not sys.stdout.isatty() and not os.environ.get("FORCE_COLOR")
+    is_plain = not sys.stdout.isatty() and not any(map(os.environ.get, ("FORCE_COLOR", "TTY_COMPATIBLE")))
     for part in parts:
         if not isinstance(part, tuple):
             console(sys.stdout, page).print(part)
