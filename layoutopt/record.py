@@ -1,7 +1,7 @@
 """The base class of immutable values.
 
 Python compiles generated source text for each `dataclass`, an eighth of a second in all before a command could start; msgspec
-creates the same methods in C. Classes that plugins extend or pass to `dataclasses.replace` are dataclasses nevertheless.
+creates the same methods in C. Passes, ops, values and their types, and classes that msgspec cannot make, are dataclasses.
 """
 
 from typing import dataclass_transform

@@ -125,6 +125,7 @@ class Result(Record):
 
         Raises:
             OutputError: the file cannot be written, or must not replace an existing file; no file is changed then.
+            ModelError: the file that was read has changed in place since, and contains weights of the result.
         """
         if self.source is not None and external_data is None:
             if isinstance(self.source, str) and is_same_file(Path(self.source), Path(path)):

@@ -12,7 +12,9 @@ import mmap
 import os
 from collections.abc import Iterator
 from functools import partial
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -29,10 +31,21 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 LARGE = 1 << 16
 """Bytes from which on a weight is mapped; smaller ones are copied when the model is read."""
 
+INSIDE = "\0"
+"""The location of external data that is in the model file itself; no path contains this character."""
+
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+_MAX_SHIFT = 63
 KNOWN_TYPES = {int(each) for each in ir.DataType} & {*onnx.TensorProto.DataType.values()} - {onnx.TensorProto.UNDEFINED}
 """The numbers of the element types that onnx and onnx_ir define."""
 _PLAIN = {"dims", "data_type", "name", "doc_string", "metadata_props"}
+
+
+class _OpenFile(FileIO):
+    """A file that is closed, without a warning, when no tensor of it is used."""
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class WeightFile(Record, eq=False):
@@ -40,14 +53,14 @@ class WeightFile(Record, eq=False):
 
     Attributes:
         path: its path.
-        descriptor: of the file.
+        file: the file, of which there is one object: tensors that are copied share it.
         is_model: whether it is the file of the model itself.
         state: its size and the time of its last change, when it was opened.
         last: the last mapped bytes, by offset and length: several samples of a weight are taken one after the other.
     """
 
     path: Path
-    descriptor: int
+    file: FileIO
     is_model: bool
     state: tuple[int, int]
     last: dict[tuple[int, int], Array] = field(default_factory=dict)
@@ -55,13 +68,8 @@ class WeightFile(Record, eq=False):
     @classmethod
     def open(cls, path: Path, *, is_model: bool = False) -> "WeightFile":
         """Open a file; OSError if it cannot be read."""
-        with path.open("rb") as file:
-            descriptor = os.dup(file.fileno())
-        return cls(path, descriptor, is_model, _state(descriptor))
-
-    def __del__(self) -> None:
-        """Close the file, as no tensor of it is used."""
-        os.close(self.descriptor)
+        file = _OpenFile(path)
+        return cls(path, file, is_model, _state(file))
 
     def content(self, offset: int = 0, length: int | None = None) -> Array:
         """The mapped bytes, which stay mapped as long as the array is used or is the last one; all bytes by default.
@@ -69,21 +77,24 @@ class WeightFile(Record, eq=False):
         Raises:
             ModelError: the file was changed in place since it was opened.
         """
-        if _state(self.descriptor) != self.state:
-            raise ModelError("has changed since it was read", where=str(self.path), hint="optimise it again")
+        if _state(self.file) != self.state:
+            what = "has changed since it was read, and contains weights of a model in use"
+            raise ModelError(what, where=str(self.path), hint="read the model again")
         length = self.state[0] if length is None else length
         if not length:
             return np.empty(0, np.uint8)
-        if (offset, length) not in self.last:
+        found = self.last.get((offset, length))
+        if found is None:
             before = offset % mmap.ALLOCATIONGRANULARITY
-            mapped = mmap.mmap(self.descriptor, before + length, access=mmap.ACCESS_READ, offset=offset - before)
+            mapped = mmap.mmap(self.file.fileno(), before + length, access=mmap.ACCESS_READ, offset=offset - before)
+            found = np.frombuffer(mapped, np.uint8)[before:]
             self.last.clear()
-            self.last[offset, length] = np.frombuffer(mapped, np.uint8)[before:]
-        return self.last[offset, length]
+            self.last[offset, length] = found
+        return found
 
 
-def _state(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
+def _state(file: FileIO) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
     return found.st_size, found.st_mtime_ns
 
 
@@ -105,45 +116,62 @@ class MappedTensor(ir.LazyTensor):
         )
         self.file = file
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "MappedTensor":
+        """The tensor itself, whose elements do not change."""
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """The tensor in memory: another process has not opened the file."""
+        content = np.frombuffer(self.tobytes(), np.uint8)
+        return _tensor, (content, self.dtype, self.shape, self.name, self.doc_string, dict(self.metadata_props))
+
 
 def _mapped(file: WeightFile, tensor: ir.ExternalTensor) -> ir.TensorProtocol:
-    content = file.content(tensor.offset or 0, tensor.nbytes)
-    if tensor.dtype.bitwidth < 8:
-        return ir.PackedTensor(content, tensor.dtype, shape=tensor.shape)
-    dtype = np.dtype(tensor.dtype.numpy()).newbyteorder("<")
-    return ir.Tensor(content.view(dtype).reshape(tensor.shape.numpy()), tensor.dtype)
+    return _tensor(file.content(tensor.offset or 0, tensor.nbytes), tensor.dtype, tensor.shape)
 
 
-def without_weights(content: memoryview, name: str) -> bytes | memoryview:
-    """The message of a model file with its large weights as external data in the file itself, of the given name.
+def _tensor(
+    content: Array,
+    dtype: ir.DataType,
+    shape: ir.Shape,
+    name: str | None = None,
+    doc_string: str | None = None,
+    metadata_props: dict[str, str] | None = None,
+) -> ir.TensorProtocol:
+    """The tensor with the given bytes."""
+    texts: Any = {"name": name, "doc_string": doc_string, "metadata_props": metadata_props}
+    if dtype.bitwidth < 8:
+        return ir.PackedTensor(content, dtype, shape=shape, **texts)
+    array = content.view(np.dtype(dtype.numpy()).newbyteorder("<")).reshape(shape.numpy())
+    return ir.Tensor(array, dtype, **texts)
+
+
+def without_weights(content: memoryview) -> bytes | memoryview:
+    """The message of a model file with its large weights as external data in the file itself, at the location `INSIDE`.
 
     The content itself if there are none, or it is no message.
     """
     if len(content) < LARGE:
         return content
     try:
-        return b"".join(_replaced(content, 0, len(content), [GRAPH, INITIALIZER], name.encode().decode()))
-    except (IndexError, DecodeError, UnicodeError):
+        return b"".join(_replaced(content, 0, len(content), [GRAPH, INITIALIZER]))
+    except (IndexError, DecodeError):
         return content
 
 
-def _replaced(content: memoryview, start: int, end: int, path: list[int], name: str) -> Iterator[bytes | memoryview]:
+def _replaced(content: memoryview, start: int, end: int, path: list[int]) -> Iterator[bytes | memoryview]:
     """The fields of a message; in those of the first number of `path`, its further numbers are replaced, and last a tensor."""
     for number, begin, first, last in _fields(content, start, end):
         if number != path[0] or last - first < LARGE:
             yield content[begin:last]
         else:
             inner = path[1:]
-            new = (
-                b"".join(_replaced(content, first, last, inner, name))
-                if inner
-                else _external(content, first, last, name)
-            )
+            new = b"".join(_replaced(content, first, last, inner)) if inner else _external(content, first, last)
             yield header(number, len(new))
             yield new
 
 
-def _external(content: memoryview, start: int, end: int, name: str) -> bytes | memoryview:
+def _external(content: memoryview, start: int, end: int) -> bytes | memoryview:
     """A tensor as external data, if it has nothing but as many bytes of elements as its shape requires."""
     found = [each for each in _fields(content, start, end) if each[0] == RAW_DATA]
     if len(found) != 1:
@@ -153,7 +181,7 @@ def _external(content: memoryview, start: int, end: int, name: str) -> bytes | m
     is_plain = {field.name for field, _ in tensor.ListFields()} <= _PLAIN
     if not is_plain or last - first != nbytes(tensor):
         return content[start:end]
-    for key, value in (("location", name), ("offset", str(first)), ("length", str(last - first))):
+    for key, value in (("location", INSIDE), ("offset", str(first)), ("length", str(last - first))):
         tensor.external_data.add(key=key, value=value)
     tensor.data_location = onnx.TensorProto.EXTERNAL
     return bytes(tensor.SerializeToString())
@@ -185,8 +213,8 @@ def _fields(content: memoryview, start: int, end: int) -> Iterator[tuple[int, in
             at += 4 if kind == _FIXED32 else 8
         else:
             raise IndexError(f"wire type {kind}")
-        if at > end:
-            raise IndexError("a field exceeds its message")
+        if at > end or not tag >> 3:
+            raise IndexError("a field exceeds its message, or has no number")
         yield tag >> 3, begin, first, at
 
 
@@ -196,6 +224,8 @@ def _varint(content: memoryview, at: int) -> tuple[int, int]:
     while (byte := content[at]) & 0x80:
         value |= (byte & 0x7F) << shift
         shift, at = shift + 7, at + 1
+        if shift > _MAX_SHIFT:
+            raise IndexError("a number of more than 64 bits")
     return value | byte << shift, at + 1
 
 

@@ -4,6 +4,7 @@ The stages: parse; repair the faults that ONNX Runtime tolerates (`repair`); ref
 `tensors`); convert.
 """
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -32,8 +33,8 @@ logging.getLogger("onnx_ir").addHandler(logging.NullHandler())
 def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
     """Read a model.
 
-    Large weights and external data are memory-mapped when they are read. External data is checked before, without reading it:
-    it must be stored in the model's folder and be long enough.
+    Large weights and external data stay in their files, which the model keeps open, and are mapped at each access. External
+    data is checked here, without reading it: it must be stored in the model's folder and be long enough.
 
     Args:
         path: the file.
@@ -45,7 +46,7 @@ def read(path: str | os.PathLike[str], *, strict: bool = False) -> ir.Model:
     """
     path = Path(path)
     file = _opened(path)
-    message = parse_message(without_weights(file.content().data, path.name), str(path))
+    message = parse_message(without_weights(file.content().data), str(path))
     file.last.clear()
     return _convert(message, DataFolder.of_file(file), Repairs(path), strict=strict)
 
@@ -165,7 +166,9 @@ def _opened(path: Path) -> WeightFile:
     except (OSError, ValueError) as error:
         raise_if_out_of_memory(error)
         reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"cannot be read: {reason.lower()}", where=str(path), hint="check the file") from error
+        is_limited = getattr(error, "errno", None) == errno.EMFILE
+        hint = "close models or raise the limit of open files (ulimit -n)" if is_limited else "check the file"
+        raise ModelError(f"cannot be read: {reason.lower()}", where=str(path), hint=hint) from error
 
 
 def _reason(error: BaseException) -> str:

@@ -69,11 +69,11 @@ def write_message(
         OutputError: the message would be larger than protobuf allows.
     """
     too_large = OutputError("is larger than the 2 GB of one file", where="model", hint="write external data")
-    initializers = ((value, value.const_value) for value in model.graph.initializers.values())
+    inside = (value for value in model.graph.initializers.values() if value not in (external or {}))
     large = {
         value: tensor
-        for value, tensor in initializers
-        if tensor is not None and tensor.nbytes >= LARGE and value not in (external or {}) and _has_whole_bytes(tensor)
+        for value in inside
+        if (tensor := value.const_value) is not None and tensor.nbytes >= LARGE and tensor.dtype != ir.DataType.STRING
     }
     placeholders = {value: external_tensor(tensor, "", name=value.name or "") for value, tensor in large.items()}
     try:

@@ -14,6 +14,7 @@ ONNX Runtime accepts data whose real path is below the folder of the model's pat
 path. So does layoutopt. Hard links are plain files.
 """
 
+import errno
 import math
 import os
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ import onnx_ir as ir
 from msgspec import field
 
 from layoutopt.errors import ModelError
-from layoutopt.onnx_io.mapping import KNOWN_TYPES, MappedTensor, WeightFile, nbytes
+from layoutopt.onnx_io.mapping import INSIDE, KNOWN_TYPES, MappedTensor, WeightFile, nbytes
 from layoutopt.onnx_io.messages import display_name, graphs, nodes
 from layoutopt.onnx_io.vocabulary import graphs_of
 from layoutopt.record import Record
@@ -49,7 +50,7 @@ class DataFolder(Record):
         path = Path(os.path.abspath(model.path))
         real = os.path.realpath(path)
         roots = dict.fromkeys([os.path.realpath(path.parent), os.path.dirname(real)])
-        return cls(path.parent, tuple(roots), {path.name: model})
+        return cls(path.parent, tuple(roots), {INSIDE: model})
 
     @classmethod
     def current(cls) -> "DataFolder":
@@ -76,7 +77,9 @@ class DataFolder(Record):
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
             what = f"external data {location!r} is missing" if is_missing else f"cannot read {location!r}"
-            raise ModelError(what, where=where, hint=f"copy it to {self.path}") from error
+            is_limited = error.errno == errno.EMFILE
+            hint = "raise the limit of open files (ulimit -n)" if is_limited else f"copy it to {self.path}"
+            raise ModelError(what, where=where, hint=hint) from error
         real = os.path.realpath(path)
         if not any(real.startswith(root.rstrip(os.sep) + os.sep) for root in self.roots):
             what = f"external data {location!r} is a symbolic link to {real!r}, outside of the model's folder"

@@ -9,13 +9,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from layoutopt.bench import (
-    BenchReport,
-    MachineReport,
-    bench,
-    machine_caveats,
-    speed_caveats,
-)
+from layoutopt.bench import BenchReport, MachineReport, bench, machine_caveats, speed_caveats
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface

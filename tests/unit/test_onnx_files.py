@@ -1,7 +1,9 @@
 """Files: what may be replaced, temporary names, external data, and models that are written atomically."""
 
+import copy
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -25,7 +27,7 @@ from layoutopt.inference import lift
 from layoutopt.ir.types import Array, ArrayData
 from layoutopt.onnx_io import emit, has_external_data, read, to_bytes
 from layoutopt.onnx_io import write as write_result
-from layoutopt.onnx_io.mapping import MappedTensor
+from layoutopt.onnx_io.mapping import MappedTensor, without_weights
 from layoutopt.onnx_io.serialize import to_proto, write_tensor
 
 JSON = json.dumps({"layoutopt_version": "1"})
@@ -196,6 +198,9 @@ def test_external_data(tmp_path: Path) -> None:
 def test_large_weights_stay_in_a_file_that_does_not_change(tmp_path: Path) -> None:
     found = read(write(model(), tmp_path / "m.onnx").model)
     assert to_bytes(found) == to_proto(found).SerializeToString(deterministic=True) and not has_external_data(found)
+    for each in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+        assert to_bytes(each) == to_bytes(found)
+    assert all(without_weights(memoryview(each * SIZE * 9)) == each * SIZE * 9 for each in (b"\0", b"\xff"))
     os.utime(tmp_path / "m.onnx")
     with pytest.raises(LayoutoptError, match="has changed"):
         to_bytes(found)

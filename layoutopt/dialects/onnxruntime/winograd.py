@@ -389,6 +389,7 @@ def _component_row(data: Any, tiling: Tiling, row: int, source_shape: tuple[int,
     for number, each in enumerate(_elements(data).reshape(source_shape)):
         source = each.astype(np.float64)
         found[:, number] = [one @ source for one in coefficients]
+    found.flags.writeable = False
     return found
 
 
