@@ -55,7 +55,8 @@ def import_deferring(name: str) -> ModuleType:
 
 def _entry_points(**kinds: str) -> metadata.EntryPoints:
     """The entry points of installed packages for networkx, which would search all packages twice, and keeps this function."""
-    return installed().select(**kinds)
+    found: metadata.EntryPoints = installed().select(**kinds)
+    return found
 
 
 def _import_without(library: str, modules: Sequence[str]) -> None:
