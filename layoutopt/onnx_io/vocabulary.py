@@ -123,8 +123,7 @@ def graphs_of(model: ir.Model) -> list[ir.Graph]:
     """The main graph and the graphs in attributes of its nodes, at every depth."""
     found = [model.graph]
     for graph in found:  # extended in the loop
-        attributes = (attribute for node in graph for attribute in node.attributes.values())
-        found += [each.value for each in attributes if isinstance(each.value, ir.Graph)]
+        found += [inner for node in graph for inner in subgraphs(node).values()]
     return found
 
 

@@ -116,11 +116,12 @@ class PairOfModels(Record):
     is_optimised: bool = True
     narrow: Runnable | None = None
 
-    def verdict(self, *, has_spread: bool = True) -> Verification:
+    def verdict(self, *, has_spread: bool = True, known: list[tuple[Run, Values]] | None = None) -> Verification:
         """Run both models, one after the other, and compare their outputs and the values at cuts.
 
         Args:
             has_spread: whether the rounding spread is measured; without it, only a few units in the last place are accepted.
+            known: a list to which the runs and the rewritten model's outputs are added.
         """
         if has_spread and self.request.defers_spread:
             exact = self.verdict(has_spread=False)
@@ -138,9 +139,13 @@ class PairOfModels(Record):
             spreads = self._spreads(session, runs, names, has_spread)
             del session, loaded  # two models are never in memory at once
             spread = next(spreads)
+            computed: Iterable[Values] = self._rewritten_values(runs, names)
+            if known is not None:
+                known += zip(runs, computed, strict=True)
+                computed = [values for _, values in known]
             comparisons = [
                 self._comparison(name, run, actual[name], spread, number, misdeclared)
-                for number, (run, actual) in enumerate(zip(runs, self._rewritten_values(runs, names), strict=True))
+                for number, (run, actual) in enumerate(zip(runs, computed, strict=True))
                 for name in names
             ]
             while not all(each.passed for each in comparisons) and (wider := next(spreads, None)) is not None:
@@ -160,6 +165,20 @@ class PairOfModels(Record):
         if misdeclared:
             return _misdeclared(misdeclared)
         return verdict if self.is_optimised else replace(verdict, tensors=self._differing(comparisons))
+
+    def computes(self, known: Sequence[tuple[Run, Values]]) -> bool:
+        """Whether the rewritten model computes known outputs, but for a few units in the last place, on the inputs of runs."""
+        runs = [run for run, _ in known]
+        try:
+            for (_, expected), actual in zip(known, self._rewritten_values(runs, [*known[0][1]]), strict=True):
+                for name, value in expected.items():
+                    found = difference(value, actual[name])
+                    if not Comparison.against_spread(name, value, found, Difference()).passed:
+                        return False
+        except RUN_ERRORS as error:
+            raise_if_out_of_memory(error)
+            return False
+        return True
 
     @property
     def _prefix(self) -> str:

@@ -61,7 +61,7 @@ from layoutopt.verification.runnable import (
     with_definitions,
     with_seeds,
 )
-from layoutopt.verification.runs import RUN_SECONDS, Request, run_original
+from layoutopt.verification.runs import RUN_SECONDS, Request, Run, Values, run_original
 from layoutopt.verification.verdict import Verification
 
 FLOAT16_ERROR_RATIO = 8
@@ -258,6 +258,8 @@ def _compare_by_segments(
         computed = computed_names(original.message()) if names else set()
         return [each for each in match(original, final, request, names) if each.original in computed]
 
+    known = list[tuple[Run, Values]]()  # of the final model
+
     def by_segments(is_close: bool = False) -> Verification | None:
         """The verdict on all segments; None without cuts, or if the cut model is not equivalent to the final one.
 
@@ -268,6 +270,7 @@ def _compare_by_segments(
             return None
         if unoptimised is not None:
             cuttable, _ = _prepared(unoptimised(), candidates)
+            is_close = is_close or bool(known and PairOfModels(original, cuttable, whole).computes(known))
             if not is_close and not _is_baking_equivalent(cuttable, final, request, candidates):
                 return None
         punctual = replace(request, start=monotonic())  # late comparisons have fewer sizes and perturbations
@@ -286,7 +289,7 @@ def _compare_by_segments(
     whole, segments = replace(request, observed=observed), None
     is_first = not (always_cuts or candidates.is_narrow or candidates.is_quantised)
     if is_first:
-        exact = PairOfModels(original, final, whole).verdict(has_spread=False)
+        exact = PairOfModels(original, final, whole).verdict(has_spread=False, known=known)
         if not exact.comparisons and not exact.misdeclared:
             return exact
         is_first = bool(exact.comparisons)  # else the original's outputs contradict their declared shapes
