@@ -379,29 +379,13 @@ def _elements(data: Data) -> Array:
     return data.numpy()
 
 
-@lru_cache(maxsize=1)
-def _component_row(data: Any, tiling: Tiling, row: int, source_shape: tuple[int, ...]) -> Array:
-    """The components of a filter with a common index along rows, computed in float64 and rounded once."""
-    rows, columns = (each.transforms.filters for each in tiling)
-    coefficients = np.kron(rows[row], columns)
-    outer, inner, _, width = source_shape
-    found = np.empty((len(coefficients), outer, inner, width), np.float32)
-    for number, each in enumerate(_elements(data).reshape(source_shape)):
-        source = each.astype(np.float64)
-        found[:, number] = [one @ source for one in coefficients]
-    found.flags.writeable = False
-    return found
-
-
 class TransformedFilter(RandomAccess):
-    """One component of a packed 3x3 filter (O, I, H, W), OIHW{b}i{b}o: rows, or rows and columns, times coefficients."""
+    """One component of a packed 3x3 filter (O, I, H, W), OIHW{b}i{b}o: rows, or rows and columns, times `coefficients`."""
 
-    def __init__(
-        self, data: Data, tiling: Tiling, component: tuple[int, int], filters: int, channels: int, block: int
-    ) -> None:
+    def __init__(self, data: Data, filters: int, channels: int, block: int, coefficients: Array) -> None:
         self._data: Any = data  # hashable
-        self._tiling, self._component = tiling, component
-        taps = prod(each.transforms.num_taps for each in tiling)
+        self._coefficients = coefficients
+        taps = self._coefficients.size
         width = _TAPS**2 // taps  # of the transformed filter
         # One block of filters at a time fits the cache.
         self._source_shape = (filters // block, channels // block, taps, width * block**2)
@@ -409,10 +393,10 @@ class TransformedFilter(RandomAccess):
         self.nbytes = 4 * prod(self.shape)
 
     def numpy(self) -> Array:
-        """The packed filter."""
-        row, column = self._component
-        found: Array = _component_row(self._data, self._tiling, row, self._source_shape)[column].reshape(self.shape)
-        return found
+        """The packed filter, computed in float64 and rounded once."""
+        source = _elements(self._data).reshape(self._source_shape)
+        rows = [(self._coefficients @ each.astype(np.float64)).astype(np.float32) for each in source]
+        return np.stack(rows).reshape(self.shape)
 
     def elements_at(self, positions: Array) -> Array:
         """The elements at positions of the flattened packed filter."""
@@ -420,10 +404,7 @@ class TransformedFilter(RandomAccess):
         outer, last = np.divmod(positions, after)
         rows = outer * taps + np.arange(taps)[:, None]
         found = elements_at(self._data, (rows * after + last).ravel()).reshape(taps, -1)
-        coefficients = np.kron(
-            *(each.transforms.filters[index] for each, index in zip(self._tiling, self._component, strict=True))
-        )
-        return np.asarray(coefficients @ found.astype(np.float64), np.float32)
+        return np.asarray(self._coefficients @ found.astype(np.float64), np.float32)
 
 
 # Writes a Winograd convolution with onnxruntime's own kernels, on blocked arrays.
@@ -549,9 +530,9 @@ class WinogradRewriter:
 
     def _transformed_filter(self, component: tuple[int, int]) -> Value:
         """The transformed filter of a component, given by its indices along rows and columns."""
+        rows, columns = (each.transforms.filters[index] for each, index in zip(self._tiling, component, strict=True))
         assert self._filter.data is not None
-        operands = self._filter.data, self._tiling, component, self._filters, self._channels, self._block
-        data = TransformedFilter(*operands)
+        data = TransformedFilter(self._filter.data, self._filters, self._channels, self._block, np.kron(rows, columns))
         value = Value(f"{self._filter.name}/winograd", float32_type(data.shape), data=data)
         self._build.constants.append(value)
         return value
