@@ -312,6 +312,8 @@ class Inference:
         Extents that are defined only in the body get new names. A declared shape may be that of one branch of an If, whose
         results have other shapes; ranks often differ in models that are right.
         """
+        if link.output is not None:
+            self.misdeclared.discard(link.output)
         operands = () if link.operand is None else (link.operand,)
         types = [self.type_of(each) for each in (*operands, *link.results)]
         common = reduce(partial(self._common, op), types)
@@ -320,7 +322,6 @@ class Inference:
         if common.shape is None:
             return common
         if link.output is not None and link.operand is None and link.scan_axis is None:
-            self.misdeclared.discard(link.output)
             declared = shape_of(self._declared.get(link.output, UNTYPED))
             if any(contradicts(declared, shape_of(each), self._known) for each in types):
                 self.misdeclared.add(link.output)

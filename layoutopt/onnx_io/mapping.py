@@ -31,8 +31,8 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 LARGE = 1 << 16
 """Bytes from which on a weight is mapped; smaller ones are copied when the model is read."""
 
-INSIDE = "\0"
-"""The location of external data that is in the model file itself; no path contains this character."""
+INSIDE = f"\0{os.urandom(8).hex()}"
+"""The location of external data that is in the model file itself: no path, and no text that a file could contain."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _MAX_SHIFT = 63

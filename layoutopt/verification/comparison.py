@@ -141,8 +141,8 @@ class PairOfModels(Record):
             spread = next(spreads)
             computed: Iterable[Values] = self._rewritten_values(runs, names)
             if known is not None:
+                computed = list(computed)
                 known += zip(runs, computed, strict=True)
-                computed = [values for _, values in known]
             comparisons = [
                 self._comparison(name, run, actual[name], spread, number, misdeclared)
                 for number, (run, actual) in enumerate(zip(runs, computed, strict=True))

@@ -268,12 +268,13 @@ def _compare_by_segments(
         cuts, cuttable = candidates.cuts(common(candidates.names)), final
         if not cuts.values and not original.is_parted:
             return None
+        punctual = replace(request, start=monotonic())  # late comparisons have fewer sizes and perturbations
         if unoptimised is not None:
             cuttable, _ = _prepared(unoptimised(), candidates)
             is_close = is_close or bool(known and PairOfModels(original, cuttable, whole).computes(known))
-            if not is_close and not _is_baking_equivalent(cuttable, final, request, candidates):
+            known.clear()
+            if not is_close and not _is_baking_equivalent(cuttable, final, punctual, candidates):
                 return None
-        punctual = replace(request, start=monotonic())  # late comparisons have fewer sizes and perturbations
         segments = PairOfModels(original, cuttable, punctual, cuts, is_optimised=False).verdict()
         is_failed = segments.status == "failed"
         return replace(segments, reason=f"segment by segment {segments.reason}") if is_failed else segments
@@ -289,12 +290,12 @@ def _compare_by_segments(
     whole, segments = replace(request, observed=observed), None
     is_first = not (always_cuts or candidates.is_narrow or candidates.is_quantised)
     if is_first:
-        exact = PairOfModels(original, final, whole).verdict(has_spread=False, known=known)
+        exact = PairOfModels(original, final, whole).verdict(has_spread=False, known=known if unoptimised else None)
         if not exact.comparisons and not exact.misdeclared:
             return exact
         is_first = bool(exact.comparisons)  # else the original's outputs contradict their declared shapes
         segments = by_segments(exact.status == "passed") if is_first else None
-        if segments is not None and segments.status == "passed" and {*segments.sizes} >= {*exact.sizes}:
+        if segments is not None and segments.status == "passed" and {*segments.sizes} == {*exact.sizes}:
             assert exact.worst is not None
             return replace(segments, reason=f"{_BY_SEGMENTS}{exact.worst.found}", depends_on_inputs=True)
         whole = replace(whole, start=monotonic())
@@ -307,7 +308,9 @@ def _compare_by_segments(
     if is_sufficient or is_failed or verdict.status == "not verified":
         return verdict
     segments = segments if is_first else by_segments()
-    if segments is None or (verdict.status == "failed" and not {*segments.sizes} >= {*verdict.sizes}):
+    if segments is None:
+        return verdict
+    if segments.status == "passed" and verdict.status == "failed" and not {*segments.sizes} >= {*verdict.sizes}:
         return verdict
     if segments.status == "failed":
         return replace(segments, sizes=verdict.sizes)
