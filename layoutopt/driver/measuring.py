@@ -7,10 +7,11 @@ from functools import partial
 import onnx_ir
 
 from layoutopt.driver.job import Job
-from layoutopt.driver.prices import VARIABLE, has_float16
+from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, symbols
+from layoutopt.ir.types import DType
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.errors import RUN_ERRORS, RUN_OR_MEMORY_ERRORS, error_message
@@ -51,7 +52,7 @@ def measure(
     if not reason:
         job.progress("measuring")
         try:
-            original = Runnable(job.path, has_float16=has_float16(source)) if job.path else copies.of(source)
+            original = Runnable(job.path, has_float16=graph.has_dtype(DType.FLOAT16)) if job.path else copies.of(source)
             models, sizes = (original, copies.of(final)), measured_sizes(graph, job.context.sizes)
             is_paired = weight_bytes(source) <= _MAX_PAIRED_BYTES
             rows, skipped = measured_rows(models, samples, sizes, job.options.threads, is_paired=is_paired)

@@ -34,7 +34,6 @@ from layoutopt.kernel_times.prices import (
 )
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes, default_folder
 from layoutopt.onnx_io.serialize import weight_bytes
-from layoutopt.onnx_io.vocabulary import values_of
 from layoutopt.passes.base import PlanWith
 from layoutopt.passes.casts import PretransformWeights
 from layoutopt.passes.planning import has_quantized_ops
@@ -103,24 +102,13 @@ def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: P
         return None
     if weight_bytes(source) > MAX_PREPACKED_BYTES:
         return None
-    if job.path is not None and not has_float16(source):  # nothing else has to be known of the file
-        original = Runnable(job.path)
-    else:
-        original = as_runnable(source, folder / "original.onnx", job.path)
+    original = Runnable(job.path) if job.path is not None else as_runnable(source, folder / "original.onnx")
     saved = folder / "optimised.onnx"  # its large weights stay in the folder
     try:
         original.save_optimised(saved, EXTERNAL_WEIGHTS, threads=1, disabled=_WITHOUT_BLOCKS)
         return inference.lift(onnx_io.read(saved))
     except RUN_OR_MEMORY_ERRORS:
         return None
-
-
-def has_float16(model: onnx_ir.Model) -> bool:
-    """Whether a declared type, a constant or the result of a Cast is float16."""
-    graphs: list[onnx_ir.Graph | onnx_ir.Function] = [model.graph, *model.functions.values()]
-    nodes = (node for each in graphs for node in each.all_nodes())
-    made = (attribute.value for node in nodes for name, attribute in node.attributes.items() if name in ("to", "dtype"))
-    return onnx_ir.DataType.FLOAT16 in {*made, *(value.dtype for value in values_of(model))}
 
 
 def _obstacle(job: Job, graph: Graph) -> str:

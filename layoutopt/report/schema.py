@@ -129,7 +129,7 @@ class VerificationReport(ReportModel):
         default=None, description="of any output or cut value, relative to its largest magnitude"
     )
     rounding: float | None = Field(
-        default=None, description="rounding spread of that value: its measured change by rounding alone"
+        default=None, description="its rounding spread: the measured change by rounding alone"
     )
     tolerance: float | None = Field(default=None, description="the largest accepted error")
     outputs_depend_on_inputs: bool | None = None

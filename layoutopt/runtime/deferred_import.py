@@ -37,7 +37,7 @@ class _Deferred(ModuleType):
 
 
 def import_deferring(name: str) -> ModuleType:
-    """The module of that name, which may import onnx_ir and networkx."""
+    """A module by its name, which may import onnx_ir and networkx."""
     if name in sys.modules:
         return sys.modules[name]
     is_collecting = gc.isenabled()

@@ -268,14 +268,14 @@ def _compare_by_segments(
         cuts, cuttable = candidates.cuts(common(candidates.names)), final
         if not cuts.values and not original.is_parted:
             return None
-        punctual = replace(request, start=monotonic())  # late comparisons have fewer sizes and perturbations
+        restarted = replace(request, start=monotonic())  # late comparisons have fewer sizes and perturbations
         if unoptimised is not None:
             cuttable, _ = _prepared(unoptimised(), candidates)
             is_close = is_close or bool(known and PairOfModels(original, cuttable, whole).computes(known))
             known.clear()
-            if not is_close and not _is_baking_equivalent(cuttable, final, punctual, candidates):
+            if not is_close and not _is_baking_equivalent(cuttable, final, restarted, candidates):
                 return None
-        segments = PairOfModels(original, cuttable, punctual, cuts, is_optimised=False).verdict()
+        segments = PairOfModels(original, cuttable, restarted, cuts, is_optimised=False).verdict()
         is_failed = segments.status == "failed"
         return replace(segments, reason=f"segment by segment {segments.reason}") if is_failed else segments
 
@@ -297,7 +297,7 @@ def _compare_by_segments(
         segments = by_segments(exact.status == "passed") if is_first else None
         if segments is not None and segments.status == "passed" and {*segments.sizes} == {*exact.sizes}:
             assert exact.worst is not None
-            return replace(segments, reason=f"{_BY_SEGMENTS}{exact.worst.found}", depends_on_inputs=True)
+            return replace(segments, reason=f"{_BY_SEGMENTS}{exact.worst.difference_text}", depends_on_inputs=True)
         whole = replace(whole, start=monotonic())
     verdict = compare_as_a_whole(original, final, whole, candidates)
     is_complete = len(observed) == len(candidates.before_saturation)

@@ -96,7 +96,7 @@ class Comparison(Record):
         return max(value / (limit or 1e-300) if value else 0.0 for value, limit in pairs)
 
     @property
-    def found(self) -> str:
+    def difference_text(self) -> str:
         """The difference, in one line."""
         if isinf(self.error):
             return f"{self.name} has another shape or type{self.at_sizes}, or infinities and NaNs in other positions"
@@ -106,7 +106,7 @@ class Comparison(Record):
     def description(self) -> str:
         """The difference and the rounding spread, in one line."""
         rounding = "" if isinf(self.error) else f", where rounding alone moves it by {self.spread.largest:.2g}"
-        return f"{self.found}{rounding}"
+        return f"{self.difference_text}{rounding}"
 
 
 def _quantisation_step(dtype: str) -> float:
