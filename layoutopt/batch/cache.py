@@ -227,7 +227,7 @@ def software() -> dict[str, str]:
         found[f"{entry.group}: {entry.name} = {entry.value}"] = f"{package_of(entry)} {distribution}"
     return found | {
         "layoutopt": _code_digest(),
-        "onnxruntime": Machine.current().onnxruntime,
+        "onnxruntime": Machine.current().runtime,
         "python": platform.python_version(),
         "architecture": platform.machine(),
     }

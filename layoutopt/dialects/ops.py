@@ -4,6 +4,7 @@ The dialect `standard` is the same on plans with the formats that ONNX can expre
 """
 
 from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.onnxruntime.winograd import PlainWinograd
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, ShareTransposes, SimplifyReshapes
 from layoutopt.passes import HoistFromQdqGroups
 
@@ -26,8 +27,9 @@ class Ops(Dialect):
 class Standard(Ops):
     """Writes standard ONNX ops in the formats that they have: Relu in NHWC  -->  Relu on an array of that shape.
 
-    A convolution has another format only if it is pinned, and is then written with Transposes, as in the dialect `ops`.
+    A convolution has another format only if it is pinned, and is then written with Transposes, as in the dialect `ops`. Where
+    kernels of the runtime are timed, 3x3 convolutions may have Winograd's algorithm.
     """
 
     name = "standard"
-    passes = (*Ops.passes[: -len(COMPACT)], ShareTransposes(), *COMPACT)
+    passes = (*Ops.passes[: -len(COMPACT)], ShareTransposes(), PlainWinograd(), *COMPACT)
