@@ -59,7 +59,8 @@ def measure(
             is_paired = weight_bytes(source) <= _MAX_PAIRED_BYTES
             rows, skipped = measured_rows(models, samples, sizes, job.options.threads, is_paired=is_paired)
         except RUN_OR_MEMORY_ERRORS as error:
-            reason = error_message(error)
+            program = f"{job.engine.name}: " if job.engine is not None else ""
+            reason = f"{program}{error_message(error)}"
     job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows, skipped=skipped)
     return reason_to_keep(rows)
 
@@ -70,7 +71,7 @@ def obstacle(job: Job, source: onnx_ir.Model) -> str:
     if not job.options.measure or os.environ.get(VARIABLE):
         return "off"
     if not job.dialect.is_native and job.engine is None:
-        return f"{job.runtime.name} has no program on this machine"
+        return f"{job.runtime.name} is not the onnxruntime of this machine"
     if block and block != blocked_channels():
         return f"this machine has no blocks of {block} channels"
     is_large = weight_bytes(source) > MAX_PREPACKED_BYTES

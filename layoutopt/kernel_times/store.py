@@ -105,8 +105,8 @@ class KernelStore:
         """
         try:
             header = json.loads(path.read_text(encoding="utf-8").partition("\n")[0])
-            version = header.pop("kernel_times")
-            store = cls(Machine(**header))
+            if (version := header.pop("kernel_times")) == _VERSION:
+                store = cls(Machine(**header))
         except OSError as error:
             raise ValueError(f"cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, KeyError, AttributeError):

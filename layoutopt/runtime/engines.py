@@ -16,7 +16,7 @@ from typing import Any
 
 import onnxruntime
 
-from layoutopt.errors import ExtensionError
+from layoutopt.errors import ArgumentError
 from layoutopt.record import Record
 from layoutopt.registry import EntryPoints, instance_of, library
 from layoutopt.runtime.session import REORDERS, TRACED_RUN, inference_session, is_kernel_event
@@ -176,11 +176,11 @@ class _OpenVinoModel(LoadedModel):
 
     def layers(self) -> Sequence[ExecutedLayer]:
         nodes = self._compiled.get_runtime_model().get_ordered_ops()
-        return [_layer(each) for each in nodes if _text(each, "layerType") not in _NO_LAYERS]
+        return [each for each in map(_layer, nodes) if each is not None]
 
 
-_INTERFACE = ("Input", "Output")
-_NO_LAYERS = (*_INTERFACE, "Const", "Constant")
+_CONSTANTS = {"Const", "Constant"}
+_INTERFACE = {"Input", "Output", "Parameter", "Result"}
 
 
 def _text(node: Any, key: str) -> str:
@@ -189,18 +189,19 @@ def _text(node: Any, key: str) -> str:
     return str(info[key].astype(str)) if key in info else ""
 
 
-def _layer(node: Any) -> ExecutedLayer:
-    """The layer of a node of OpenVINO's executed graph; constants are reordered when the model is compiled."""
+def _layer(node: Any) -> ExecutedLayer | None:
+    """The layer of a node of OpenVINO's executed graph; None for inputs, outputs, and what is computed when it is compiled."""
     kind, names, microseconds = (_text(node, key) for key in ("layerType", "originalLayersNames", "execTimeMcs"))
-    sources = [_text(each.get_node(), "layerType") for each in node.input_values()]
-    targets = [_text(each.get_node(), "layerType") for output in node.outputs() for each in output.get_target_inputs()]
-    is_added = kind == "Reorder" and not names
+    sources = {_text(each.get_node(), "layerType") for each in node.input_values()}
+    targets = {_text(each.get_node(), "layerType") for output in node.outputs() for each in output.get_target_inputs()}
+    if kind in _CONSTANTS | _INTERFACE or sources <= _CONSTANTS:
+        return None
     return ExecutedLayer(
         kind,
         tuple(filter(None, names.split(","))),
         float(microseconds) / 1e6 if microseconds.isdigit() else 0.0,
-        kind in ("Transpose", "Reorder") and not {*sources} <= {"Const", "Constant"},
-        is_added and any(each in _INTERFACE for each in (*sources, *targets)),
+        kind in ("Transpose", "Reorder"),
+        kind == "Reorder" and not names and not _INTERFACE.isdisjoint(sources | targets),
     )
 
 
@@ -215,11 +216,12 @@ def find_engine(name: str) -> Engine:
     """The engine with a name, whose program is installed.
 
     Raises:
-        ExtensionError: there is no such engine, or it cannot be loaded.
+        ArgumentError: there is no such engine.
+        ExtensionError: it is that of a package, and cannot be loaded.
         LayoutoptError: the program is not installed.
     """
     if name not in ENGINES:
-        raise ExtensionError("no such engine", where=name, hint=f"there are {', '.join(sorted(ENGINES))}")
+        raise ArgumentError("no such engine", where=name, hint=f"there are {', '.join(sorted(ENGINES))}")
     engine = ENGINES[name]
     engine.version  # noqa: B018  # an error if it is not installed
     return engine

@@ -206,9 +206,14 @@ class MachineRates(Record):
     tiling_time_factor: float = 1.0  # a factor of the estimates of tilings
 
 
-MACHINE_RATES = {16: MachineRates(), 8: MachineRates(tiling_time_factor=1.1), PLAIN: MachineRates()}
+MACHINE_RATES = {
+    16: MachineRates(),
+    8: MachineRates(tiling_time_factor=1.1),
+    PLAIN: MachineRates(tiling_time_factor=1.3),
+}
 """Rates by block size. Machines without AVX-512 were not measured: they compute at half the rate or less with the same memory,
-so these rates are conservative, and so are the estimates."""
+so these rates are conservative, and so are the estimates. The factor of plain arrays makes them so in OpenVINO 2026.4.1 with
+AVX2, where the ratios of 7 shapes were measured."""
 
 _FAST_SESSIONS_OP_SECONDS = 3.1e-6
 """The constant time of an op for `sessions="fast"`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
@@ -221,13 +226,11 @@ class Candidate(Struct, eq=False):
         tiling: its tiles.
         graph: a lowered graph of the convolution alone.
         seconds: of a run.
-        is_timed: whether it and its alternatives were timed.
     """
 
     tiling: Tiling
     graph: Graph
     seconds: float
-    is_timed: bool = False
 
     @property
     def price(self) -> float:
@@ -359,9 +362,6 @@ class Winograd(Pass):
         if context.time_graphs is not None:
             ranked = sorted(sites, key=lambda op: -runs[sites[op]] * found[op][0].seconds)
             _time([found[op] for op in ranked if isinstance(op.y.dims[0], int)], context.time_graphs)
-        if block == PLAIN:  # the estimates are those of blocked kernels
-            shared = {key: several if several[0].is_timed else several[:1] for key, several in shared.items()}
-            found = {op: shared[_shape_key(op)] for op in sites}
         options = {op: _options(each, op, found[op], runs[each]) for op, each in sites.items()}
         gains = {op: several[0].seconds / max(1, several[0].nbytes) for op, several in options.items() if several}
         budget, chosen = context.budget(self, graph), dict[Op, Tiling]()
@@ -404,7 +404,7 @@ def _time(found: Sequence[list[Candidate]], time_graphs: TimeGraphs) -> None:
         if several[0] in timed and len(timed) > 1:
             several[:] = timed
             for each, seconds in timed.items():
-                each.seconds, each.is_timed = seconds, True
+                each.seconds = seconds
 
 
 # The constants of convolutions in tiles.
