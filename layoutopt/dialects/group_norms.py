@@ -48,12 +48,14 @@ class MeansPerChannel(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Time one normalisation of each shape in both forms."""
-        sites = [each for op in graph.ops if (each := find_site(graph, op)) is not None]
+        if (time_graphs := context.time_graphs) is None:
+            return
         faster: dict[Hashable, bool] = {}
-        for each in sites if context.time_graphs is not None else ():
+        for each in [found for op in graph.ops if (found := find_site(graph, op)) is not None]:
             if each.key not in faster:
-                seconds = context.time_graphs([_between_convolutions(each, is_rewritten=is_new) for is_new in (0, 1)])
-                faster[each.key] = None not in seconds and seconds[1] < seconds[0]
+                forms = [_between_convolutions(each, is_rewritten=is_new) for is_new in (False, True)]
+                before, after = time_graphs(forms)
+                faster[each.key] = before is not None and after is not None and after < before
             if faster[each.key] and context.may_change_rounding(self, each.last.y):
                 context.changed_rounding(self, each.last.y)
                 _rewrite(graph, each)
