@@ -11,6 +11,7 @@ Efficiencies are fractions of a peak. Sources of unpublished numbers begin with 
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import combinations
 from string import ascii_uppercase
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
@@ -274,6 +275,72 @@ class KernelSpec(SpecModel):
             raise ValueError("formats of a strided kernel are *MN or *NM")
         if (self.align is None) != (self.unaligned_efficiency is None):
             raise ValueError("align and unaligned_efficiency go together")
+        return self
+
+
+class DeviceSpec(SpecModel):
+    """A device of a platform.
+
+    Attributes:
+        name: the name of the device.
+        target: a built-in target, `cpu` for this machine, or the path of a target file relative to this file.
+        memory: the bytes of constants that it has room for; no limit by default.
+        ops: the op types and families of layout rules of which it has kernels; all by default.
+        lacks: the op types and families of which it has no kernels.
+    """
+
+    name: Text
+    target: Text
+    memory: Count | None = None
+    ops: Texts | None = None
+    lacks: Texts = ()
+
+
+class LinkSpec(SpecModel):
+    """A link between devices.
+
+    Attributes:
+        devices: the devices; each of them is linked with each other one, in both directions.
+        bandwidth: bytes per second of a transfer.
+        latency: seconds of a transfer of no bytes.
+        converts: whether a transfer changes the format of a tensor at no further cost.
+    """
+
+    devices: Annotated[Texts, Field(min_length=2)]
+    bandwidth: Rate
+    latency: Duration
+    converts: bool = False
+
+
+class PlatformSpec(SpecModel):
+    """Devices that run one model together.
+
+    Attributes:
+        name: the name of the platform.
+        description: one line of text.
+        dialect: the default output dialect.
+        device: the devices, the host first, which has the inputs and outputs of the model and runs control flow.
+        link: the links; of two devices the first one with both counts.
+    """
+
+    tables = (DeviceSpec, LinkSpec, Sourced)
+
+    name: Text
+    description: Text = "devices that run one model together"
+    dialect: Text = "functions"
+    device: Annotated[tuple[DeviceSpec, ...], BeforeValidator(as_rows), Field(min_length=1)]
+    link: Annotated[tuple[LinkSpec, ...], BeforeValidator(as_rows)] = ()
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        names = [each.name for each in self.device]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"device {twice[0]} is named twice")
+        if unknown := [name for each in self.link for name in each.devices if name not in names]:
+            raise ValueError(f"link to {unknown[0]}, which is no device; there are {', '.join(names)}")
+        for pair in combinations(names, 2):
+            if not any({*pair} <= {*each.devices} for each in self.link):
+                raise ValueError(f"there is no link between {' and '.join(pair)}")
         return self
 
 

@@ -78,6 +78,7 @@ class Functions(Dialect):
             name=op.name,
             attributes=dict(draft.attributes),
             order=op.order,
+            device=op.device,
         )
         graph.opsets.setdefault(label.domain, 1)
         graph.add_op(call)

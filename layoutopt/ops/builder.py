@@ -431,6 +431,7 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
         inputs = tuple(value and values.get(value, value) for value in each.inputs)
         name = op.name if len(recorded) == 1 else f"{op.name or first_name(op)}/{number}"
         copy = each.copy(inputs, tuple(value and values[value] for value in each.outputs), name=name)
+        copy.device = op.device
         copy.order = (*op.order, number)
         graph.add_op(copy)
 

@@ -138,6 +138,11 @@ class Problem(Struct):
         chosen = sum(options[index].price for options, index in zip(self.ops, choice, strict=True))
         return chosen + sum(self.tensors[tensor].prices[cast] for tensor, cast in casts)
 
+    def restricted(self, numbers: Sequence[Sequence[int]]) -> "Problem":
+        """The problem with some options of every op, by their numbers."""
+        ops = [[options[number] for number in kept] for options, kept in zip(self.ops, numbers, strict=True)]
+        return Problem(ops, self.tensors)
+
     def required_casts(self, choice: Sequence[int]) -> list[tuple[int, int]] | None:
         """The distinct casts that a choice requires, as pairs of a tensor and a cast of it; None if one is impossible."""
         produced = {

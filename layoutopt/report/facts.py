@@ -20,6 +20,7 @@ from layoutopt.report.schema import (
     NoteReport,
     OpReport,
     PlanReport,
+    PlatformReport,
     PricesReport,
     Report,
     Tone,
@@ -55,6 +56,7 @@ def facts_of(report: Report) -> list[Fact]:
         *_movement(report),
         *_measurement(report.measurement),
         *_plan(report),
+        *_devices(report.platform),
         *_provenance(report),
     ]
 
@@ -221,6 +223,22 @@ def _plan(report: Report) -> Iterator[Fact]:
     if rest := common[_MAX_FORMATS:]:
         parts.append(f"{sum(count for _, count in rest)} in {len(rest)} other formats")
     yield Fact("op outputs", ", ".join(parts))
+
+
+def _devices(platform: PlatformReport | None) -> Iterator[Fact]:
+    """The devices of a platform with their ops, the transfers, and the times of plans that choose less."""
+    if platform is None:
+        return
+    used = [each for each in platform.devices if each.ops]
+    parts = [f"{each.device} {each.ops} ops in {seconds(each.seconds)}" for each in used]
+    weights = ", ".join(f"{each.device} {size(each.constants)}" for each in used)
+    yield Fact("devices", ", ".join(parts), f"weights: {weights}", level="summary")
+    value = f"{platform.transfers} transfers, {size(platform.bytes)}"
+    yield Fact("transfers", value, f"{seconds(platform.seconds)} with their conversions", level="summary")
+    others = {f"{each.device} alone": each.seconds_alone for each in platform.devices}
+    others["devices chosen before formats"] = platform.seconds_placed_first
+    texts = [f"{name} {'too little memory' if time is None else seconds(time)}" for name, time in others.items()]
+    yield Fact("other plans", ", ".join(texts), level="summary")
 
 
 def _compromise(plan: PlanReport) -> Iterator[Fact]:

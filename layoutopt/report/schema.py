@@ -67,6 +67,7 @@ class OpReport(ReportModel):
         description="estimated time on the target, of all its runs; 0 for ops with bodies, whose ops have it"
     )
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
+    device: str = Field(default="", description="the device of a platform that runs it")
     moves_data: bool = Field(description="whether it is a Transpose or Reshape that moves bytes")
     reason: str = Field(
         default="",
@@ -85,6 +86,8 @@ class CastReport(ReportModel):
     bytes: int = Field(description="physical bytes read and written")
     seconds: float = Field(description="estimated time on the target, of all its runs")
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
+    device: str = Field(default="", description="the device of a platform that changes the format")
+    transferred: int = Field(default=0, description="bytes of the transfer to another device; 0 if there is none")
     moves_data: bool = Field(description="false where only the shape of the array changes")
     is_weight: bool = Field(description="whether a constant is cast at run time (training mode)")
     reason: str = Field(description="the formats of the producer and of the consumers")
@@ -98,6 +101,33 @@ class TargetReport(ReportModel):
     seconds_after: float
     seconds_alone: float = Field(description="under the best plan of this target alone")
     regret: float = Field(description="seconds_after / seconds_alone - 1")
+
+
+class DeviceReport(ReportModel):
+    """A device of a platform."""
+
+    device: str
+    target: str
+    ops: int = Field(description="the ops that it runs")
+    seconds: float = Field(description="estimated time of these ops")
+    constants: int = Field(description="bytes of the constants that these ops read")
+    seconds_alone: float | None = Field(
+        description="estimated time of the best plan on this device alone, apart from ops that cannot run there; null if its "
+        "memory is too small"
+    )
+
+
+class PlatformReport(ReportModel):
+    """The devices of a platform, and the transfers between them."""
+
+    devices: list[DeviceReport]
+    transfers: int
+    bytes: int = Field(description="of all transfers")
+    seconds: float = Field(description="estimated time of the transfers and their changes of formats")
+    seconds_placed_first: float | None = Field(
+        description="estimated time of the best placement in canonical formats, with the best formats for it; null if memory "
+        "is too small"
+    )
 
 
 class PlanReport(ReportModel):
@@ -296,6 +326,7 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
     facts: list[Fact] = Field(default_factory=list, description="the rows of the summaries, from the other fields")
     reason: str = Field(default="", description="the reason why it is unchanged")
     dims: list[DimReport] = Field(default_factory=list, description="sizes over which prices are means")
+    platform: PlatformReport | None = Field(default=None, description="null unless the target is a platform")
     plan: PlanReport | None = Field(description="null if the model had been optimised with the same options before")
     before: Counts
     after: Counts
