@@ -231,6 +231,8 @@ class KernelSpec(SpecModel):
         unaligned_efficiency: fraction of the peak if the kernel is not aligned.
         max_channels: the largest number of input channels.
         channel_multiple: a divisor of the number of input channels.
+        pixel_multiple: a divisor of the number of pixels, for convolutions of one pixel and stride 1: products of matrices
+            whose columns are pixels.
         min_batch: the smallest batch size.
         overhead: the constant overhead; by default that of the target.
         overlaps: whether arithmetic and memory traffic overlap, as in a roofline, or are sequential.
@@ -251,6 +253,7 @@ class KernelSpec(SpecModel):
     unaligned_efficiency: Fraction | None = None
     max_channels: Count | None = None
     channel_multiple: Count | None = None
+    pixel_multiple: Count | None = None
     min_batch: Count | None = None
     overhead: Duration | None = None
     overlaps: bool = True
