@@ -178,6 +178,7 @@ class Memory(SpecModel):
             format, a conversion with longer runs as one between plain formats; by default the formats decide.
         gather_piece: seconds for each run of adjacent elements that a Gather copies, beyond those of the canonical format; by
             default the bytes alone count.
+        through_plain: whether a conversion between two blocked formats consists of two, through a plain format.
     """
 
     bandwidth: Rate
@@ -188,6 +189,7 @@ class Memory(SpecModel):
     scattered_cast_efficiency: Fraction | None = None
     short_run: Count | None = None
     gather_piece: Duration | None = None
+    through_plain: bool = False
 
 
 class Launch(SpecModel):
