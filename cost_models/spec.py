@@ -179,6 +179,7 @@ class Memory(SpecModel):
             format, a conversion with longer runs as one between plain formats; by default the formats decide.
         gather_piece: seconds for each run of adjacent elements that a Gather copies, beyond those of the canonical format; by
             default the bytes alone count.
+        through_plain: whether a conversion between two blocked formats consists of two, through a plain format.
     """
 
     bandwidth: Rate
@@ -189,6 +190,7 @@ class Memory(SpecModel):
     scattered_cast_efficiency: Fraction | None = None
     short_run: Count | None = None
     gather_piece: Duration | None = None
+    through_plain: bool = False
 
 
 class Launch(SpecModel):
@@ -232,6 +234,8 @@ class KernelSpec(SpecModel):
         unaligned_efficiency: fraction of the peak if the kernel is not aligned.
         max_channels: the largest number of input channels.
         channel_multiple: a divisor of the number of input channels.
+        pixel_multiple: a divisor of the number of pixels, for convolutions of one pixel and stride 1: products of matrices
+            whose columns are pixels.
         min_batch: the smallest batch size.
         overhead: the constant overhead; by default that of the target.
         overlaps: whether arithmetic and memory traffic overlap, as in a roofline, or are sequential.
@@ -252,6 +256,7 @@ class KernelSpec(SpecModel):
     unaligned_efficiency: Fraction | None = None
     max_channels: Count | None = None
     channel_multiple: Count | None = None
+    pixel_multiple: Count | None = None
     min_batch: Count | None = None
     overhead: Duration | None = None
     overlaps: bool = True

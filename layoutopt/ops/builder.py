@@ -147,6 +147,10 @@ class OpBuilder:
         """The physical input."""
         return self._input(index, Format.physical_shape)
 
+    def given_input(self, index: int) -> Value | None:
+        """The input in the shape that it has in the lowered graph."""
+        return self._inputs[index]
+
     def declared_input(self, index: int) -> Value | None:
         """The input in the shape that the dialect gives to arrays of its format."""
         return self._input(index, self._shape)

@@ -9,7 +9,7 @@ from layoutopt.ir.types import Op, Padding, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, canonical_storage, is_dequantizer, rule_of, storage_bytes
 from layoutopt.ops.region_ops import boundary
 from layoutopt.ops.view import View
-from layoutopt.planner.problem import Option, Problem, Tensor
+from layoutopt.planner.problem import Choice, Option, Problem, Tensor, greedy_choice
 from layoutopt.planner.propagation import Candidates, Key, RegionTree, storage_key
 
 _CHANGE_RANK = 10**6  # the rank of a change is at least this, and less than twice this
@@ -186,6 +186,11 @@ class Formulation:
                 if value is not None:
                     given[value] = storage_key(value, storage)
         return numbers
+
+    def greedy_choice(self) -> Choice:
+        """The choice of a compiler that propagates formats from op to op."""
+        has_kernels = [bool(self.cost_model.preferred_formats(self.groups.kernel_op(op))) for op in self.tree.ops]
+        return greedy_choice(self.problem, has_kernels)
 
     def _baseline_option(self, op: Op, given: Mapping[Value, Key], options: Sequence[int]) -> int:
         """The signature of an op in the original graph: canonical inputs, and canonical outputs unless it is a view op.

@@ -127,6 +127,7 @@ class Plan(Record):
         signatures: the signature of every op of the graph and of its bodies.
         seconds: estimated time of all ops and casts under the plan; ops in bodies are weighted with their expected runs.
         baseline: estimated time of the graph before planning, with every op in canonical format.
+        greedy: estimated time with formats that are propagated from op to op, or the baseline where that is faster.
         lower_bound: the time in seconds that no plan of the candidates can beat.
         gap: the largest possible distance of `seconds` to the best plan, as a fraction; 0 if the plan is proven optimal.
         optimal: whether the solver finished.
@@ -144,6 +145,7 @@ class Plan(Record):
     signatures: Mapping[Op, Signature]
     seconds: float
     baseline: float
+    greedy: float
     lower_bound: float
     gap: float
     optimal: bool
@@ -230,6 +232,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
         baseline=_mean(each.baseline for each in outcomes),
+        greedy=min(map(planning.mean.problem.price, (planning.baseline, planning.mean.greedy_choice()))),
         lower_bound=checked.lower_bound if is_single else _mean(each.lower_bound for each in best_solutions),
         gap=checked.gap if is_single else minimax.gap,
         optimal=checked.optimal if is_single else minimax.optimal and not limits,

@@ -205,12 +205,15 @@ def _plan(report: Report) -> Iterator[Fact]:
         yield from _compromise(plan)
     else:
         found = gain or plan
-        is_better = found.seconds_after < 0.995 * found.seconds_before
-        ratio = f"{found.seconds_before / found.seconds_after:.2f}x " if is_better and found.seconds_after else ""
+        before = plan.seconds_before if gain is None else gain.seconds_unplanned
+        is_better = found.seconds_after < 0.995 * before
+        ratio = f"{before / found.seconds_after:.2f}x " if is_better and found.seconds_after else ""
+        is_greedy = gain is not None and gain.seconds_greedy is not None
+        canonical = f"; {seconds(found.seconds_before)} in canonical formats" if is_greedy else ""
         yield Fact(
             "estimated time",
-            change_text(found.seconds_before, found.seconds_after),
-            f"{ratio}by the cost model of {report.target}",
+            change_text(before, found.seconds_after),
+            f"{ratio}by the cost model of {report.target}{canonical}",
             tone="good" if is_better else "plain",
             level="summary",
         )

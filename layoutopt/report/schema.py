@@ -12,7 +12,6 @@ New fields keep the schema version; a removed field or a changed meaning increme
     8    without the seconds that Winograd saves; `check-gain` and `lower` are no passes
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -181,10 +180,20 @@ class GainReport(ReportModel):
         "for compilers, which fold as well, and where the optimised form is not known"
     )
     seconds_before: float = Field(description="estimated time of the original as the runtime runs it by itself")
+    seconds_greedy: float | None = Field(
+        default=None,
+        description="for runtimes that read formats: estimated time of the original in a compiler that propagates formats from "
+        "op to op, or in canonical formats where that is faster",
+    )
     seconds_after: float = Field(
         description="estimated time of the plan at the same prices; more than `plan.seconds_after` if the file may not grow by "
         "all constants of the plan"
     )
+
+    @property
+    def seconds_unplanned(self) -> float:
+        """The time that the plan is compared with: `seconds_greedy` if it is known, otherwise `seconds_before`."""
+        return self.seconds_before if self.seconds_greedy is None else self.seconds_greedy
 
 
 class PricesReport(ReportModel):
@@ -360,5 +369,9 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
         """The estimated speed-up, the smallest of several targets; 1 for a planned model left unchanged, None without plan."""
         if self.plan is None or not self.changed:
             return None if self.plan is None else 1.0
-        times: Sequence[TargetReport | GainReport | PlanReport] = self.plan.targets or [self.gain or self.plan]
-        return min((each.seconds_before / each.seconds_after for each in times if each.seconds_after), default=None)
+        gain, plan = self.gain, self.plan
+        times = [(each.seconds_before, each.seconds_after) for each in plan.targets]
+        times = times or [
+            (gain.seconds_unplanned, gain.seconds_after) if gain else (plan.seconds_before, plan.seconds_after)
+        ]
+        return min((before / after for before, after in times if after), default=None)
