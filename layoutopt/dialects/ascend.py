@@ -172,7 +172,7 @@ _STEPS_SINCE = 10  # the opset from which Slice takes steps
 class PackedFilter(Record):
     """The packing of the filter of a convolution.
 
-    Args:
+    Attributes:
         slot: the operand that is the filter.
         name: the name of its storage.
         storage: the positions of its elements.

@@ -359,7 +359,7 @@ class Parts:
 class Deadline(Record):
     """The end of the time for planning.
 
-    Args:
+    Attributes:
         limit: seconds from now; None for no limit.
     """
 
