@@ -32,8 +32,8 @@ _ITEM = "A tensor or node; by default all conversions."
 
 @takes_options(
     "optimization",
-    "output target runtime pin dim force config verify allow_unverified inputs custom_ops certificate measure calibrate "
-    "threads jobs cluster cache json html external_data portable dry_run verbose",
+    "output target runtime device pin dim force config verify allow_unverified inputs custom_ops certificate measure calibrate "
+    "threads jobs cluster cache json html external_data split portable dry_run verbose",
 )
 def optimize(models: _Models) -> None:
     """Rewrite models for a target. `layoutopt model.onnx` is short for `layoutopt optimize model.onnx`.
@@ -44,7 +44,7 @@ def optimize(models: _Models) -> None:
     """
 
 
-@takes_options("inspection", "show_all target runtime dim custom_ops html dump_ir json force config")
+@takes_options("inspection", "show_all target runtime device dim custom_ops html dump_ir json force config")
 def inspect(
     model: _Model,
 ) -> None:
@@ -55,7 +55,7 @@ def inspect(
     """
 
 
-@takes_options("inspection", "limit target runtime pin dim custom_ops force json config")
+@takes_options("inspection", "limit target runtime device pin dim custom_ops force json config")
 def explain(
     model: _Model,
     item: Annotated[str | None, Argument(metavar="TENSOR|NODE", help=_ITEM, show_default=False)] = None,

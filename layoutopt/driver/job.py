@@ -16,7 +16,7 @@ import onnx_ir
 from msgspec import Struct, field
 
 from layoutopt import onnx_io
-from layoutopt.cost import CostModel, MultiTargetCostModel, for_targets, targets_of
+from layoutopt.cost import CostModel, MultiTargetCostModel, Platform, for_targets, targets_of
 from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
 from layoutopt.dialects import DIALECTS, Dialect, Functions
 from layoutopt.driver.model_faults import reporting_invalid_model
@@ -110,8 +110,13 @@ class Job(Struct):
         check_types(options)
         texts, sizes = checked_pins(options.pins), checked_dims(options.dims)
         target_model = cost_model_of(options.target)
+        platform = target_model if isinstance(target_model, Platform) else None
+        devices = checked_devices(options.devices, platform)
         runtime, dialect = runtime_and_dialect(options.runtime, options.dialect, target_model)
         check_dialect(options, dialect)
+        if platform is not None and dialect.is_native:
+            hint = "leave the dialect and the runtime out, or name others"
+            raise ArgumentError("is not written for the devices of a platform", where=dialect.name, hint=hint)
         stamp = {
             "target": target_model.name,
             "runtime": runtime.name,
@@ -119,6 +124,7 @@ class Job(Struct):
             "pins": texts,
             "dims": {name: as_range(given) for name, given in sizes.items()},
             **{name: getattr(options, name) for name in ("mode", "max_growth", "portable", "sessions")},
+            **({"devices": devices} if devices else {}),
         }
         context = PassContext(
             runtime.restricted(target_model),
@@ -128,6 +134,8 @@ class Job(Struct):
             keeps_qdq_groups=dialect.keeps_qdq_groups,
             sessions=options.sessions,
             find_epilogues=runtime.epilogues,
+            platform=platform,
+            devices=devices,
         )
         return cls(
             path_text(options.model) if isinstance(options.model, str | PathLike) else "model",
@@ -395,6 +403,23 @@ def checked_dims(dims: Dims | None) -> dict[str, int | Range]:
             what = f"{low} is no size" if low == high else f"{low}:{high} is no range of sizes"
             raise DimensionError(what, where=name, hint="give sizes of at least 1, the smaller one first")
         found[name] = low if pair is not given else (low, high)
+    return found
+
+
+def checked_devices(devices: Mapping[str, str] | None, platform: Platform | None) -> dict[str, str]:
+    """The devices of ops by op type or beginning of the name.
+
+    Raises:
+        ArgumentError: they are no mapping to devices of the target, which is a platform.
+    """
+    hint = 'give a mapping from op types or beginnings of names to devices, as in {"Conv": "npu"}'
+    found = dict(_items("devices", devices, hint))
+    if found and platform is None:
+        raise ArgumentError("the target is no platform", where="devices", hint="give a platform file as target")
+    for key, name in found.items():
+        if platform is not None and name not in platform.models:
+            names = ", ".join(platform.models)
+            raise ArgumentError(f"no device '{name}'", where=f"devices[{key!r}]", hint=f"there are {names}")
     return found
 
 

@@ -170,8 +170,14 @@ def gain_at_target_prices(
     kernels: list[UsedKernel] = []
     if chooses_blocked_formats and not has_quantized_ops(graph):
         kernels = kernels_in_default_formats(graph, model, sizes)
-    before = total_seconds(kernels) if kernels else plan.baseline
-    return GainReport(baseline="folded", seconds_before=before, seconds_after=plan.seconds)
+    if kernels:
+        return GainReport(baseline="folded", seconds_before=total_seconds(kernels), seconds_after=plan.seconds)
+    return GainReport(
+        baseline="folded",
+        seconds_before=plan.baseline,
+        seconds_greedy=plan.greedy,
+        seconds_after=plan.seconds,
+    )
 
 
 def gain_at_timed_prices(found: RefinedPlan) -> GainReport:

@@ -108,7 +108,7 @@ def lower(job: Job, graph: Graph) -> Graph | str:
     lowered = job.dialect.lower(graph)
     job.passes += Pipeline(lowered_passes(job.dialect)).run(lowered, context, job.watch)
     # The baseline has packed weights, which training changes.
-    is_tried = context.pins or context.sessions == "fast" or context.mode == "training"
+    is_tried = context.pins or context.platform or context.sessions == "fast" or context.mode == "training"
     reason = context.reason_to_keep or ("" if is_tried else reason_of_loss(job.gain, context.growth.requests))
     return reason or lowered
 
@@ -183,6 +183,7 @@ def verify(
         copies,
         path=job.path,
         is_emulated=job.runtime.is_emulated,
+        has_devices=job.context.platform is not None,
     )
 
 

@@ -523,3 +523,14 @@ def test_formats_by_element_type_and_generation(
     model = GENERATIONS["convolutions"](dtype, shape, rounded=end == "integers")
     for got, names in zip(GENERATIONS["chosen"](model, target), formats.split(), strict=True):
         assert got in [str(lookup(name)) for name in names.split("|")]
+
+
+PREDICTED = runpy.run_path(str(ROOT / "benchmarks" / "published.py"))
+
+
+def test_published_times_of_layouts() -> None:
+    """The order of MegEngine's layouts and their ratio within 10 %; the gain of channels last within 40 %."""
+    first, last = PREDICTED["integer"]("NCHW32", "CHWN4")
+    assert first < last and last / first == pytest.approx(11.08 / 9.24, rel=0.1)
+    for name, (_, _, ratio) in PREDICTED["HALF"].items():
+        assert 0.7 < PREDICTED["half"](name) / ratio < 1.4, name
