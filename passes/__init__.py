@@ -17,6 +17,7 @@ from layoutopt.passes.planning import AssignFormats
 from layoutopt.passes.qdq_groups import HoistFromQdqGroups, IsolateQdqGroups
 from layoutopt.passes.simplify import (
     EvaluateExtents,
+    ExpandEinsums,
     FoldConstants,
     FusePatterns,
     RaisePatterns,
@@ -31,6 +32,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     RemoveIdentities(),
     HoistFromQdqGroups(),
     IsolateQdqGroups(),
+    ExpandEinsums(),
     FoldConstants(),
     EvaluateExtents(),
     FusePatterns(),

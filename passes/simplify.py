@@ -12,6 +12,7 @@ from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of
 from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at
+from layoutopt.patterns.einsum import expand_einsum
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 
 
@@ -333,6 +334,22 @@ class EvaluateExtents(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Infer shapes with numbers for the dimensions of the inputs."""
         context.sizes = evaluate_extents(graph, context.sizes)
+
+
+class ExpandEinsums(Pass):
+    """Write Einsums of two tensors as matrix products, for which there are kernels, formats and fusion patterns.
+
+    before: Einsum {equation = "bihd,bjhd->bhij"} (q, k)
+    after:  MatMul(Transpose(q), Transpose(k))
+    """
+
+    name = "expand-einsums"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Expand every Einsum whose axes have roles in a matrix product."""
+        del context
+        for op in graph.ops:
+            expand_einsum(graph, op)
 
 
 class FusePatterns(Pass):
