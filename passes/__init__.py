@@ -17,10 +17,10 @@ from layoutopt.passes.planning import AssignFormats
 from layoutopt.passes.qdq_groups import HoistFromQdqGroups, IsolateQdqGroups
 from layoutopt.passes.simplify import (
     EvaluateExtents,
-    ExpandEinsums,
     FoldConstants,
     FusePatterns,
     RaisePatterns,
+    Reformulate,
     RemoveDead,
     RemoveIdentities,
     ShareConstants,
@@ -32,7 +32,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     RemoveIdentities(),
     HoistFromQdqGroups(),
     IsolateQdqGroups(),
-    ExpandEinsums(),
+    Reformulate(),
     FoldConstants(),
     EvaluateExtents(),
     FusePatterns(),

@@ -142,9 +142,9 @@ def _fold(
         The reason why the affine stays; empty if it was folded.
     """
     constants = facts(linear_op).fold_affine(linear_op, affine, side)
-    shift: Array | None = None
-    if constants is None and side == "out" and np.any(affine.scale != 1):
-        affine, shift = affine.without_shift(), affine.shift
+    behind = _shift_behind(linear_op, affine, side) if constants is None else None
+    if behind is not None:
+        affine = affine.without_shift()
         constants = facts(linear_op).fold_affine(linear_op, affine, side)
     weight = linear_op.inputs[1] if len(linear_op.inputs) > 1 else None
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
@@ -153,6 +153,7 @@ def _fold(
     if not budget.context.may_change_rounding(budget.step, result):
         return "the result differed with it"
     dtype = weight.type.dtype
+    axis, shift = behind or (None, None)
     numbers, shifts = rounded(constants, dtype), rounded({} if shift is None else {0: shift}, dtype)
     if numbers is None or shifts is None:
         return "the folded weights would overflow"
@@ -165,7 +166,8 @@ def _fold(
         data = budget.in_memory(array) or _FoldedConstant(before, affine, side, index, dtype, array.nbytes)
         _set_constant(graph, linear_op, index, data, TensorType(dtype, array.shape))
     for array in shifts.values():
-        _add_shift(graph, linear_op, affine.axis, array)
+        shifted = _add_shift(graph, linear_op, axis, array)
+        between = [shifted if value is linear_op.y else value for value in between]
     x = op.inputs[affine.index]
     assert x is not None
     if side == "out":
@@ -178,14 +180,31 @@ def _fold(
     return ""
 
 
-def _add_shift(graph: Graph, linear_op: Op, axis: int | None, shift: Array) -> None:
-    """Add numbers along an axis right behind an op, where kernels may add them as a bias."""
-    y, uses = linear_op.y, graph.uses(linear_op.y)
+def _shift_behind(linear_op: Op, affine: Affine, side: Side) -> tuple[int | None, Array] | None:
+    """The numbers to add to the result of an op that folds the scale of an affine alone, and their axis.
+
+    None if that saves no time.
+    """
+    if side == "out":
+        return (affine.axis, affine.shift) if np.any(affine.scale != 1) else None
+    map = facts(linear_op).linear_map(linear_op)
+    if map is None or affine.axis not in (None, map.axis) or map.extents[0] > map.extents[1]:
+        return None
+    return map.axis, map.matrix @ affine.broadcast_to(map.extents[1])[1]
+
+
+def _add_shift(graph: Graph, linear_op: Op, axis: int | None, shift: Array) -> Value:
+    """The sum of the result of an op and numbers along an axis, right behind the op, where kernels may add them as a bias."""
+    y, uses, name, tensor = linear_op.y, graph.uses(linear_op.y), linear_op.y.name, linear_op.y.tensor
     shape = (-1, *(1,) * (0 if axis is None else len(y.dims) - 1 - axis))
-    constant = graph.new_constant(shift.reshape(shape), f"{y.name}__shift")
-    graph.replace_uses(y, add_sum(graph, y, constant, y.type, f"{y.name}__shifted", linear_op), uses)
-    graph.rename(y, graph.fresh_name(f"{y.name}__scaled"))
-    y.tensor = y.name
+    constant = graph.new_constant(shift.reshape(shape), f"{name}__shift")
+    shifted = add_sum(graph, y, constant, y.type, f"{name}__shifted", linear_op)
+    graph.replace_uses(y, shifted, uses)
+    graph.replace_output(y, shifted)
+    graph.rename(y, graph.fresh_name(f"{name}__unshifted"))
+    graph.rename(shifted, name)
+    y.tensor, shifted.tensor = y.name, tensor
+    return shifted
 
 
 def _is_unchanged(linear_op: Op, index: int, array: Array) -> bool:

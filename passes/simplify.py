@@ -11,8 +11,7 @@ from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorTyp
 from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.patterns import FusionPattern, Match, patterns_at
-from layoutopt.patterns.einsum import expand_einsum
+from layoutopt.patterns import FusionPattern, Match, patterns_at, reformulation
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 
 
@@ -336,20 +335,25 @@ class EvaluateExtents(Pass):
         context.sizes = evaluate_extents(graph, context.sizes)
 
 
-class ExpandEinsums(Pass):
-    """Write Einsums of two tensors as matrix products, for which there are kernels, formats and fusion patterns.
+class Reformulate(Pass):
+    """Write ops by others that compute the same in less time.
 
     before: Einsum {equation = "bihd,bjhd->bhij"} (q, k)
     after:  MatMul(Transpose(q), Transpose(k))
     """
 
-    name = "expand-einsums"
+    name = "reformulate"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Expand every Einsum whose axes have roles in a matrix product."""
-        del context
+        """Apply the function of the op type, if there is one and the dialect has kernels of its own or needs none."""
         for op in graph.ops:
-            expand_einsum(graph, op)
+            write = reformulation(op, has_kernels=bool(context.kernels))
+            if write is None or not context.may_change_rounding(self, op.y):
+                continue
+            value = write(graph, op)
+            if value is not None:
+                context.changed_rounding(self, op.y)
+                graph.replace_value(op.y, value)
 
 
 class FusePatterns(Pass):

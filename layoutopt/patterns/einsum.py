@@ -24,26 +24,25 @@ class Term(Record, eq=False):
     letters: str
 
 
-def expand_einsum(graph: Graph, op: Op) -> None:
-    """Replace an Einsum of two float32 tensors by a matrix product, if every axis has one of the four roles."""
+def einsum_as_product(graph: Graph, op: Op) -> Value | None:
+    """The result of an Einsum of two float32 tensors, by new ops; None unless every axis has one of the four roles."""
     operands = [value for value in op.inputs if value is not None]
-    if op.kind != "Einsum" or len(operands) != 2 or {value.dtype for value in operands} != {DType.FLOAT32}:
-        return
+    if len(operands) != 2 or {value.dtype for value in operands} != {DType.FLOAT32}:
+        return None
     left, right, result = _letters(str(op.attributes["equation"]))
     terms = [Term(value, letters) for value, letters in zip(operands, (left, right), strict=True)]
     extents: dict[str, Dim] = {}
     for each in terms:
         if not each.letters.isalpha() or len(set(each.letters)) != each.value.rank:
-            return
+            return None
         for letter, dim in zip(each.letters, each.value.dims, strict=True):
             if extents.setdefault(letter, dim) != dim:
-                return
+                return None
     if op.y.rank != len(result) or not _has_roles(left, right, result):
-        return
+        return None
     plans = [_Product(*pair, result, extents) for pair in (terms, terms[::-1])]
     found = min(plans, key=lambda plan: plan.transposes)
-    if found.is_writable:
-        graph.replace_value(op.y, found.write(graph, op))
+    return found.write(graph, op) if found.is_writable else None
 
 
 def _letters(equation: str) -> tuple[str, str, str]:
@@ -117,12 +116,12 @@ class _Product(Record, eq=False):
         """The result of the product, by new ops behind `op`."""
         shapes, orders = self.shapes, self.orders
         left, right = (
-            _reshaped(graph, op, _transposed(graph, op, term, order), shape)
+            reshaped(graph, op, _transposed(graph, op, term, order), shape)
             for term, order, shape in zip((self.left, self.right), orders, shapes, strict=False)
         )
         stem, type = f"{op.y.name}__product", op.y.type_with(tuple(shapes[2]))
         value = graph.new_result("MatMul", (left, right), type, stem, op, name=op.name)
-        value = _reshaped(graph, op, value, [self.extents[letter] for letter in orders[2]])
+        value = reshaped(graph, op, value, [self.extents[letter] for letter in orders[2]])
         return _transposed(graph, op, Term(value, orders[2]), self.result)
 
 
@@ -135,7 +134,7 @@ def _transposed(graph: Graph, op: Op, term: Term, order: str) -> Value:
     return graph.new_result("Transpose", (value,), type, f"{value.name}__moved", op, attributes=attributes)
 
 
-def _reshaped(graph: Graph, op: Op, value: Value, shape: Sequence[Dim]) -> Value:
+def reshaped(graph: Graph, op: Op, value: Value, shape: Sequence[Dim]) -> Value:
     """A tensor with another shape, of which at most one extent is no number."""
     if value.dims == tuple(shape):
         return value
