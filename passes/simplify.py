@@ -8,7 +8,7 @@ from layoutopt.inference import evaluate_extents, infer_again
 from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
-from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
+from layoutopt.ops import View, estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at, reformulation
@@ -345,14 +345,15 @@ class Reformulate(Pass):
     name = "reformulate"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Apply the function of the op type, if there is one and the dialect has kernels of its own or needs none."""
+        """Apply the function of the op type, if there is one for the dialect."""
         for op in graph.ops:
-            write = reformulation(op, has_kernels=bool(context.kernels))
-            if write is None or not context.may_change_rounding(self, op.y):
+            write, is_exact = reformulation(op, has_kernels=bool(context.kernels)), isinstance(rule_of(op), View)
+            if write is None or not (is_exact or context.may_change_rounding(self, op.y)):
                 continue
             value = write(graph, op)
             if value is not None:
-                context.changed_rounding(self, op.y)
+                if not is_exact:
+                    context.changed_rounding(self, op.y)
                 graph.replace_value(op.y, value)
 
 

@@ -13,7 +13,10 @@ Reformulation: TypeAlias = Callable[[Graph, Op], Value | None]
 """Returns the result of an op by new ops behind it, or None if they would not be faster."""
 
 _REFORMULATIONS: Mapping[str, Reformulation] = {"Add": norms.factored_response, "Einsum": einsum_as_product}
-_OF_ONNXRUNTIME: Mapping[str, Reformulation] = {"ReduceL2": norms.norm_by_product}
+_OF_ONNXRUNTIME: Mapping[str, Reformulation] = {
+    "ReduceL2": norms.norm_by_product,
+    "Transpose": views.block_transpose,
+}
 
 
 def reformulation(op: Op, *, has_kernels: bool) -> Reformulation | None:

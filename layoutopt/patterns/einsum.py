@@ -7,13 +7,10 @@ An axis has one of four roles: batches are axes of both operands and the result,
 columns of the right operand and the result, and the product sums over axes of both operands alone.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from layoutopt.formats import Dim, product
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
+from layoutopt.patterns.base import reshaped
 from layoutopt.record import Record
 
 
@@ -132,12 +129,3 @@ def _transposed(graph: Graph, op: Op, term: Term, order: str) -> Value:
         return value
     type, attributes = value.type_with(tuple(value.dims[axis] for axis in perm)), {"perm": perm}
     return graph.new_result("Transpose", (value,), type, f"{value.name}__moved", op, attributes=attributes)
-
-
-def reshaped(graph: Graph, op: Op, value: Value, shape: Sequence[Dim]) -> Value:
-    """A tensor with another shape, of which at most one extent is no number."""
-    if value.dims == tuple(shape):
-        return value
-    stem, numbers = f"{value.name}__reshaped", [dim if isinstance(dim, int) else -1 for dim in shape]
-    target = graph.new_constant(np.asarray(numbers, np.int64), f"{stem}/shape")
-    return graph.new_result("Reshape", (value, target), value.type_with(tuple(shape)), stem, op)

@@ -11,8 +11,17 @@ from layoutopt.ops.base import facts, rule_of
 from layoutopt.ops.interfaces import Affine, float_constant
 from layoutopt.ops.normalization import ExportedGroupNormalization
 from layoutopt.ops.view import Reshape
-from layoutopt.patterns.base import Expression, FusionPattern, Match, find, number, register_pattern, result_of, tree
-from layoutopt.patterns.einsum import reshaped
+from layoutopt.patterns.base import (
+    Expression,
+    FusionPattern,
+    Match,
+    find,
+    number,
+    register_pattern,
+    reshaped,
+    result_of,
+    tree,
+)
 
 
 @register_pattern
