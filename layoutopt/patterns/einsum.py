@@ -37,7 +37,8 @@ def einsum_as_product(graph: Graph, op: Op) -> Value | None:
                 return None
     if op.y.rank != len(result) or not _has_roles(left, right, result):
         return None
-    plans = [_Product(*pair, result, extents) for pair in (terms, terms[::-1])]
+    first, second = terms
+    plans = [_Product(*pair, result, extents) for pair in ((first, second), (second, first))]
     found = min(plans, key=lambda plan: plan.transposes)
     return found.write(graph, op) if found.is_writable else None
 
