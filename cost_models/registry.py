@@ -120,11 +120,11 @@ def without_blocks(spec: TargetSpec) -> TargetSpec:
 
 
 _HARDWARE = {
-    **dict.fromkeys(("gpu", "cuda", "tensorrt", "webgpu"), "gpu-ampere"),
-    "openvino": "cpu",
-    "tflite": "cpu-neon",
+    **dict.fromkeys(("gpu", "cuda", "tensorrt", "webgpu"), "gpu-ampere --runtime any"),
+    "openvino": "cpu --runtime openvino",
+    "tflite": "cpu-neon --runtime any",
 }
-"""The targets to name in place of programs and kinds of hardware."""
+"""The targets and runtimes to name in place of programs and kinds of hardware."""
 
 
 @cache
@@ -141,8 +141,8 @@ def builtin(name: str) -> Path:
     """
     if name in target_names():
         return TARGETS / f"{name}.toml"
-    if target := _HARDWARE.get(name):
-        hint = f"for a file of standard operators write: -t {target} --runtime any"
+    if options := _HARDWARE.get(name):
+        hint = f"for a file of standard operators write: -t {options}"
         raise TargetError(f"{name} is no hardware with a cost model", hint=hint)
     names = (HOST, *target_names(), *EXTENSIONS.found)
     close = get_close_matches(name, names, n=1)

@@ -12,13 +12,6 @@ from typer import Argument, Option
 from layoutopt.cli.options import complete_target, takes_options
 
 
-class Runtime(StrEnum):
-    """The runtimes that `bench` can run models in."""
-
-    ONNXRUNTIME = "onnxruntime"
-    OPENVINO = "openvino"
-
-
 class Kind(StrEnum):
     """The catalogues of `list`."""
 
@@ -124,8 +117,12 @@ def bench(
         Argument(metavar="MODEL", help="ONNX files, labelled A, B, ... in the order given; A is the baseline."),
     ],
     runtime: Annotated[
-        list[Runtime] | None,
-        Option("--runtime", metavar="R", help="onnxruntime or openvino. Can be repeated: models are run in each."),
+        list[str] | None,
+        Option(
+            "--runtime",
+            metavar="R",
+            help="onnxruntime, openvino, ... Can be repeated: models are run in each.",
+        ),
     ] = None,
 ) -> None:
     """Time models against each other, in pairs.

@@ -32,6 +32,7 @@ from layoutopt.passes.base import Moment, Pass, PassContext, PassResult, Pipelin
 from layoutopt.registry import package_of
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
 from layoutopt.runtime.custom_ops import kernel_libraries
+from layoutopt.runtime.engines import Engine, OnnxRuntime, find_engine
 from layoutopt.sample_inputs import InputSet, input_sets
 from layoutopt.verification import Verification
 
@@ -63,6 +64,7 @@ class Job(Struct):
             were read, where these are not the default ones.
         target_model: the cost model of the target with all its kernels, also those that the runtime lacks.
         runtime: the program that runs the result.
+        engine: its adapter, if the result is run on this machine in another program than onnxruntime; None otherwise.
         dialect: the output dialect.
         pipeline: the passes before lowering.
         context: the state that passes share.
@@ -84,6 +86,7 @@ class Job(Struct):
     stamp: dict[str, Any]
     target_model: CostModel
     runtime: RuntimeSpec
+    engine: Engine | None
     dialect: Dialect
     pipeline: Pipeline
     context: PassContext
@@ -143,6 +146,7 @@ class Job(Struct):
             stamp,
             target_model,
             runtime,
+            engine_of(runtime, options),
             dialect,
             options.pipeline or default_pipeline(options.mode),
             context,
@@ -325,6 +329,18 @@ def runtime_and_dialect(runtime: object, dialect: object, cost_model: CostModel)
         what = f"the runtime {spec.name} does not read it"
         raise ArgumentError(what, where=f"dialect {written.name}", hint=f"it reads {', '.join(spec.dialects)}")
     return spec, _dialect(spec.dialects[0])
+
+
+def engine_of(runtime: RuntimeSpec, options: Options) -> Engine | None:
+    """The adapter of a runtime other than onnxruntime, if the options need it; None otherwise.
+
+    Raises:
+        LayoutoptError: it cannot be loaded, or its program is not installed.
+    """
+    is_needed = options.verify or options.measure or options.calibrate
+    if not is_needed or runtime.engine in ("", OnnxRuntime.name):
+        return None
+    return find_engine(runtime.engine)
 
 
 def _dialect(name: object) -> Dialect:
