@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from typing_extensions import override
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Value
+from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
 from layoutopt.ops.base import LayoutRule, add_rule, register, rule_of
 from layoutopt.ops.builder import OpBuilder
@@ -53,6 +53,12 @@ def is_small_integer(value: Value | None) -> bool:
     return (
         value is not None and value.dtype is not None and not value.dtype.is_float and value.dtype.bits <= _SMALL_BITS
     )
+
+
+def with_other_sign(integers: Array) -> Array:
+    """Integers of 8 bits in the type of the other signedness: each plus or minus 128."""
+    other = np.uint8 if integers.dtype == np.int8 else np.int8
+    return np.asarray(integers.view(np.uint8) ^ np.uint8(128)).view(other)
 
 
 def is_per_tensor(value: Value | None) -> bool:

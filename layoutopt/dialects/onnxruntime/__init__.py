@@ -23,7 +23,7 @@ from layoutopt.dialects.onnxruntime.blocked_passes import (
     DeclarePaddedChannels,
     FuseIntoConvolutions,
 )
-from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, ChooseIntegerKernels
+from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, ChooseIntegerKernels, UnsignActivations
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
@@ -49,6 +49,7 @@ _PASSES = (
     FuseIntoConvolutions(),
     AvoidSkipLayerNormalization(),
     AvoidPrepacking(),
+    UnsignActivations(),
     ChooseIntegerKernels(),
     Winograd(),
     DeclarePaddedChannels(),
