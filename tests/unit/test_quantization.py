@@ -407,6 +407,21 @@ def test_activations_of_int8_run_as_uint8(largest: int, outputs: str, weight_zer
     assert verification.status == "passed"
 
 
+def test_explain_compares_a_quantised_model_with_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes(model: onnx.ModelProto, **options: Any) -> list[str]:
+        found = layoutopt.explain(model, target="cpu", **options).notes
+        return [each.reason for each in found if "float32" in each.reason]
+
+    if blocked_channels() is None:
+        pytest.skip("stock onnxruntime has no blocked kernels here")
+    model = residual(16, 16, 128, depthwise=True)
+    assert notes(model) == ["the model is quantised: --calibrate measures whether it is faster in float32"]
+    monkeypatch.delenv("LAYOUTOPT_NO_MEASURE", raising=False)
+    (note,) = notes(model, calibrate=True)
+    assert ("in integers" in note and "in float32" in note) or "busy" in note
+    assert not notes(text_model(HEADER + "g (float[1,8] x) => (float[1,8] y) { y = Relu (x) }"))
+
+
 OUTPUT_BEFORE_QUANTIZER = """<ir_version: 8, opset_import: ["" : 13]>
 g (float[1,16,6,3] x, float[1,32,32,32] z) => (float[1,8,2,6,3] v, float[1,2,8,6,3] y, OUTPUT, float[1,32,32,32] w)
 <int64[5] s5 = {1,8,2,6,3}, int64[3] s3 = {1,16,18}, float s = {0.03}, uint8 n = {128}, float[32,32,3,3] k, float[32] b>
