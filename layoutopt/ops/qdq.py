@@ -18,7 +18,7 @@ from typing_extensions import override
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
-from layoutopt.ops.base import LayoutRule, add_rule, register, rule_of
+from layoutopt.ops.base import LayoutRule, add_rule, flags, register, rule_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.signatures import (
     ANY,
@@ -209,12 +209,63 @@ def is_quantizer(op: Op | None) -> bool:
     return op is not None and isinstance(rule_of(op), Quantize)
 
 
+def has_float_kernel(graph: Graph, op: Op) -> bool:
+    """Whether onnxruntime computes a convolution with dequantised weights in floating point.
+
+    Its integer kernels end with a QuantizeLinear, which may be behind view ops, and may saturate in the place of an activation.
+    """
+    if flags(op).family != "convolution" or _group(graph, op) is None:
+        return False
+    activations: list[Op] = []
+    reader = graph.only_reader(op.y)
+    while reader is not None and (isinstance(rule_of(reader), View) or reader.kind in ACTIVATIONS):
+        activations += [reader] if reader.kind in ACTIVATIONS else []
+        reader = graph.only_reader(reader.y)
+    if reader is None or not is_quantizer(reader):
+        return True
+    return not all(_is_saturation(each, reader) for each in activations)
+
+
+def _is_saturation(activation: Op, quantizer: Op) -> bool:
+    """Whether a QuantizeLinear saturates all that a Relu or Clip in front of it changes."""
+    scale, zero, dtype = quantizer.constant(SCALE), quantizer.constant(ZERO_POINT), quantizer.y.dtype
+    if scale is None or zero is None or dtype is None or activation.kind == "LeakyRelu":
+        return False
+    limits = np.iinfo(dtype.numpy)
+    least, most = ((limit - zero.astype(np.int64)) * scale for limit in (limits.min, limits.max))
+    low, high = activation.constant(1), activation.constant(2)
+    if activation.kind == "Relu":
+        low = np.float32(0)
+    return bool((low is None or (least >= low).all()) and (high is None or (most <= high).all()))
+
+
 def is_in_qdq_group(graph: Graph, op: Op) -> bool:
     """Whether an op reads a dequantised value, or computes one that is quantised."""
     if any(is_dequantizer(graph.producer(value)) for value in op.inputs if value is not None):
         return True
     outputs = (value for value in op.outputs if value is not None)
     return any(is_quantizer(use.op) and use.index == 0 for value in outputs for use in graph.uses(value))
+
+
+def kept_qdq_ops(graph: Graph) -> set[Op]:
+    """The ops in QDQ groups that a runtime may recognise, which stay adjacent, and all other ops on integers with scales.
+
+    If a convolution of a dequantised value has weights in floating point, it is in no group, and Q/DQ ops next to no group are
+    element-wise ops.
+    """
+    grouped: set[Op] = set()
+    has_float_convolution = False
+    for op in graph.ops:
+        dequantizers = {each for each in graph.producers(op) if is_dequantizer(each)}
+        if flags(op).family == "convolution" and dequantizers and graph.producer(op.input(1)) not in dequantizers:
+            has_float_convolution = True
+        elif not is_quantizer(op) and not is_dequantizer(op) and (dequantizers or flags(op).is_quantized):
+            grouped |= {op, *dequantizers}
+            for y in filter(None, op.outputs):
+                grouped.update(ops_to_quantizer(graph, y), filter(is_quantizer, graph.readers(y)))
+    if has_float_convolution:
+        return grouped
+    return {op for op in graph.ops if is_in_qdq_group(graph, op) or flags(op).is_quantized}
 
 
 def find_qdq_groups(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool]) -> QdqGroups:
@@ -272,7 +323,7 @@ def _group(graph: Graph, op: Op) -> _Group | None:
         return None
     computed = {index for index, value in enumerate(op.inputs) if value is not None and not value.is_constant}
     is_whole = len(op.outputs) == 1 and computed <= dequantizers.keys()
-    epilogue = _epilogue(graph, op.y) if is_whole else []
+    epilogue = ops_to_quantizer(graph, op.y) if is_whole else []
     roles = rule.roles(op)
     if "b" in roles or rule.is_anchor:
         first, second = (roles[role].index for role in ("ab" if "b" in roles else "xw"))
@@ -288,7 +339,7 @@ def _group(graph: Graph, op: Op) -> _Group | None:
     return _Group(op.copy(inputs, outputs), tuple(dequantizers), tuple(epilogue))
 
 
-def _epilogue(graph: Graph, value: Value) -> list[Op]:
+def ops_to_quantizer(graph: Graph, value: Value) -> list[Op]:
     """The ops from a value to its QuantizeLinear; none if another op than ACTIVATIONS, or another reader, is between."""
     chain: list[Op] = []
     while True:

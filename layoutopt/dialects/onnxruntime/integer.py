@@ -4,26 +4,35 @@ Every rewrite after baking computes the same integers as the ops that it replace
 decide where a rewrite is made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
 from layoutopt.dialects.passes import SimplifyReshapes
+from layoutopt.formats import product
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
 from layoutopt.ops import estimated_extent, flags, rule_of
 from layoutopt.ops.builder import replace_op, rewriting
-from layoutopt.ops.qdq import SCALE, ZERO_POINT, is_dequantizer, is_per_tensor, is_quantizer, with_other_sign
-from layoutopt.ops.view import Reshape
+from layoutopt.ops.qdq import (
+    SCALE,
+    ZERO_POINT,
+    is_dequantizer,
+    is_per_tensor,
+    is_quantizer,
+    ops_to_quantizer,
+    with_other_sign,
+)
+from layoutopt.ops.view import Reshape, View
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.record import Record
 from layoutopt.runtime.errors import RUNTIME_ERRORS
-from layoutopt.runtime.kernel_queries import blocked_channels
+from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import inference_session
 
 _INTEGERS = (DType.INT8, DType.UINT8)
@@ -41,8 +50,8 @@ class UnsignActivations(Pass):
 
     No floating-point value changes. On x86 onnxruntime has integer kernels for activations of uint8 only. It converts int8 by
     itself only where one op reads a tensor, and computes other QDQ groups in floating point. Constant operands become uint8
-    where both operands of a kernel have one type, or where the kernel for uint8 and int8 would saturate: without VNNI it adds
-    two products in 16 bits.
+    where both operands of a kernel have one type, or where the group would get a kernel for uint8 and int8 that saturates:
+    without VNNI it adds two products in 16 bits.
     """
 
     name = "unsign-activations"
@@ -63,7 +72,8 @@ class UnsignActivations(Pass):
             x
             for op, group in operands.items()
             for x in group - activations
-            if not group.isdisjoint(activations) and (flags(op).family == "elementwise" or _is_wide(x))
+            if not group.isdisjoint(activations)
+            and (flags(op).family == "elementwise" or (_is_wide(x) and not _has_integer_kernel(graph, op, activations)))
         }
         for x in graph.values:
             if x in activations or x in constants:
@@ -84,6 +94,17 @@ def _is_convertible(graph: Graph, integers: Value) -> bool:
 def _is_wide(weights: Value) -> bool:
     assert weights.data is not None
     return bool((np.abs(weights.data.numpy().astype(np.int16)) > _LARGEST_WEIGHT).any())
+
+
+def _has_integer_kernel(graph: Graph, op: Op, activations: Collection[Value]) -> bool:
+    """Whether onnxruntime itself converts the activations of an op, int8 tensors that one op reads."""
+    quantizers = ops_to_quantizer(graph, op.y)[-1:]
+    integers = [*(each.x for each in graph.producers(op) if is_dequantizer(each)), *(each.y for each in quantizers)]
+    return all(
+        graph.has_one_use(x) and all(graph.use_count(each.y) <= 1 for each in graph.readers(x))
+        for x in integers
+        if x in activations
+    )
 
 
 def _unsign(graph: Graph, integers: Value) -> None:
@@ -112,6 +133,34 @@ class OtherSign(Record):
     def numpy(self) -> Array:
         """The elements."""
         return with_other_sign(self.data.numpy())
+
+
+class DetachQuantizers(Pass):
+    """Insert a Flatten in front of a QuantizeLinear of the result of a blocked convolution.
+
+    before: q -> DequantizeLinear -> nchwc.Conv -> QuantizeLinear -> p
+    after:  q -> DequantizeLinear -> nchwc.Conv -> Flatten -> QuantizeLinear -> Reshape -> p
+
+    onnxruntime 1.32 would quantise the weights of the convolution with ops of the domain nchwc, which do not exist. It moves a
+    QuantizeLinear past a Reshape, but not past a Flatten.
+    """
+
+    name = "detach-quantizers"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit the QuantizeLinears per tensor."""
+        for op in filter(is_quantizer, graph.ops):
+            source = graph.producer(op.x)
+            while source is not None and isinstance(rule_of(source), View):
+                source = graph.producer(source.x)
+            if source is None or source.domain != BLOCKED_DOMAIN or not is_per_tensor(op.inputs[SCALE]):
+                continue
+            builder, shape = rewriting(graph, op, "flat"), (1, product(op.x.dims))
+            (flat,) = builder.op("Flatten", [op.x], [op.x.type_with(shape)], {"axis": 0})
+            (integers,) = builder.op(op.op_type, [flat, *op.inputs[1:]], [op.y.type_with(shape)], op.attributes)
+            builder.set_output(0, builder.reshape(integers, op.y.dims))
+            replace_op(graph, op, builder)
 
 
 # Before baking: ops between Q/DQ ops for which onnxruntime would choose a slow kernel when it loads the model. It moves Q/DQ
