@@ -229,13 +229,15 @@ def has_float_kernel(graph: Graph, op: Op) -> bool:
 def _is_saturation(activation: Op, quantizer: Op) -> bool:
     """Whether a QuantizeLinear saturates all that a Relu or Clip in front of it changes."""
     scale, zero, dtype = quantizer.constant(SCALE), quantizer.constant(ZERO_POINT), quantizer.y.dtype
-    if scale is None or zero is None or dtype is None or activation.kind == "LeakyRelu":
+    has_bounds = all(each is None or each.is_constant for each in activation.inputs[1:]) and not activation.attributes
+    is_byte = dtype is DType.INT8 or dtype is DType.UINT8
+    if scale is None or zero is None or not is_byte or not has_bounds or activation.kind == "LeakyRelu":
         return False
-    limits = np.iinfo(dtype.numpy)
+    limits = np.iinfo(zero.dtype)
     least, most = ((limit - zero.astype(np.int64)) * scale for limit in (limits.min, limits.max))
     low, high = activation.constant(1), activation.constant(2)
     if activation.kind == "Relu":
-        low = np.float32(0)
+        low = np.zeros(())
     return bool((low is None or (least >= low).all()) and (high is None or (most <= high).all()))
 
 

@@ -110,9 +110,9 @@ def _has_integer_kernel(graph: Graph, op: Op, activations: Collection[Value]) ->
 def _unsign(graph: Graph, integers: Value) -> None:
     """Convert a tensor of int8 to uint8, and the zero points of the Q/DQ ops around it."""
     for op in filter(None, (graph.producer(integers), *graph.readers(integers))):
-        zero = op.constant(ZERO_POINT)
+        zero, scale = op.constant(ZERO_POINT), op.inputs[SCALE]
         if zero is None:
-            zero = np.zeros(op.inputs[SCALE].static_shape, np.int8)
+            zero = np.zeros(scale.dims if scale is not None else (), np.int8)
         unsigned = graph.new_constant(with_other_sign(zero), f"{integers.name}/zero")
         graph.set_inputs(op, (*op.inputs[:ZERO_POINT], unsigned))
     integers.give_type(TensorType(DType.UINT8, integers.shape))
