@@ -38,9 +38,9 @@ import trained_packages
 import zoo
 
 import layoutopt
-from layoutopt.bench import LoadedModel, load_runtime
 from layoutopt.onnx_io.interface import read_interface
 from layoutopt.report.schema import DataMovementReport
+from layoutopt.runtime.engines import LoadedModel, find_engine
 from layoutopt.sample_inputs import Feed, same_inputs
 from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.verification.data_movement import data_movement_of
@@ -125,7 +125,7 @@ def drawn(path: Path) -> Feed:
 
 def ratios(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.Namespace) -> list[list[float]]:
     """The CPU seconds of the original over those of the result, per pair of runs, one list per pair of sessions."""
-    runtime = load_runtime(program)
+    engine = find_engine(program)
     blocks = []
 
     def is_over(done: int, passed: float) -> bool:
@@ -134,7 +134,7 @@ def ratios(program: str, path: Path, out: Path, feed: Feed, arguments: argparse.
     with pinned(1):
         for turn in range(BLOCKS):
             order = (path, out) if turn % 2 else (out, path)
-            sessions = {each: runtime.open(each, 1) for each in order}
+            sessions = {each: engine.load(str(each), 1) for each in order}
             actions = [timed(sessions[each], feed) for each in (path, out)]
             in_rounds(actions, lambda done, _: done >= 1)
             step = -1 if turn % 2 else 1

@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper, parser
 
-from layoutopt.bench import load_runtime
+from layoutopt.runtime.engines import find_engine
 from layoutopt.timing.interleaved import in_rounds, pinned, timed
 
 _SIZES = [
@@ -55,7 +55,7 @@ def rates_of(rows: int, summed: int, columns: int, seconds: float) -> list[list[
     with TemporaryDirectory() as folder:
         path = Path(folder) / "products.onnx"
         path.write_bytes(model)
-        compiled = load_runtime("openvino").open(path, threads=1)
+        compiled = find_engine("openvino").load(str(path), threads=1)
     operations = 2e-9 * rows * summed * columns * count
 
     def is_over(rounds: int, passed: float) -> bool:

@@ -1,7 +1,7 @@
 """Speed-up of networks in stock onnxruntime by `layoutopt optimize`.
 
     python benchmarks/speed.py [--target T] [--dialect D] [--threads N] [--batch N] [--seconds S] [--light]
-                               [--deployed] [FILE or NETWORK ...]
+                               [--deployed] [--openvino] [--each-runtime] [FILE or NETWORK ...]
 
 By default target `cpu`, the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table:
 the original's time divided by the rewritten model's (as `bench` measures it, with its interval), the same for session
@@ -9,13 +9,18 @@ creation, the share of kernel time in Transpose and Reorder nodes, the largest e
 divided by the rewritten model's. `--batch` sets the first extent of the inputs, and leaves
 out networks with a constant batch in their shapes. `--light` uses the models of the onnx package, with random weights.
 `--deployed` measures the networks that people deploy, planned with the default options, at the sizes of `zoo.SIZES`.
+
+With --each-runtime, the original runs in onnxruntime and in OpenVINO, in turns with the results of `--target cpu` in
+onnxruntime and of `--runtime openvino` in OpenVINO: milliseconds of the fastest runs, the speed-ups with their intervals, and
+the fastest of the four. A result that `optimize` leaves unchanged is the same file.
 """
 
 import argparse
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +35,19 @@ import zoo
 import layoutopt
 from layoutopt.bench import bench
 from layoutopt.errors import LayoutoptError
+from layoutopt.onnx_io.interface import read_interface
+from layoutopt.runtime.engines import find_engine
+from layoutopt.runtime.errors import error_message
+from layoutopt.sample_inputs import Feed, same_inputs
+from layoutopt.timing.speed_up import engine_clock, measure_in_turns
+from layoutopt.timing.statistics import ratio
 
 
 def main() -> None:
     arguments = parse()
+    if arguments.each_runtime:
+        print_runtimes(arguments)
+        return
     has_openvino = importlib.util.find_spec("openvino") is not None and arguments.openvino
     print("| network | speed-up | interval | session | reorder share | error | against OpenVINO |")
     print("|---|---|---|---|---|---|---|")
@@ -76,6 +90,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--light", action="store_true")
     parser.add_argument("--deployed", action="store_true")
     parser.add_argument("--openvino", action="store_true")
+    parser.add_argument("--each-runtime", action="store_true")
     parser.add_argument("networks", nargs="*")
     return parser.parse_args()
 
@@ -136,6 +151,68 @@ def openvino_ratio(path: Path, seconds: float, options: dict[str, Any]) -> str:
     except LayoutoptError:
         return "cannot run it"
     return f"{report.seconds / seconds:.2f}"
+
+
+def print_runtimes(arguments: argparse.Namespace) -> None:
+    """Print the table of both runtimes."""
+    print("| network | onnxruntime | planned | speed-up | OpenVINO | planned | speed-up | take |")
+    print("|---|---|---|---|---|---|---|---|")
+    found: dict[str, list[float]] = {"onnxruntime": [], "openvino": []}
+    with tempfile.TemporaryDirectory() as name:
+        for path in models(arguments, Path(name)):
+            cells, fastest = [path.stem], dict[str, float]()
+            times = four_times(path, Path(name), arguments)
+            for runtime, speed_ups in found.items():
+                before, after = (times.get((runtime, is_planned)) for is_planned in (False, True))
+                fastest |= {f"{runtime}, original": before and min(map(min, before))} if before else {}
+                fastest |= {f"{runtime}, planned": min(map(min, after))} if after else {}
+                cells += [f"{min(map(min, each)) * 1e3:.2f} ms" if each else "cannot run" for each in (before, after)]
+                cells.append("")
+                if before and after:
+                    speed_up = ratio(before, after)
+                    speed_ups.append(speed_up.value)
+                    cells[-1] = f"{speed_up.value:.2f} ({speed_up.low:.2f} to {speed_up.high:.2f})"
+            print("| " + " | ".join([*cells, min(fastest, key=fastest.__getitem__, default="none")]) + " |", flush=True)
+    means = [f"{mean(each):.2f}" if each else "" for each in found.values()]
+    print(f"| geometric mean | | | {means[0]} | | | {means[1]} | |")
+
+
+def four_times(path: Path, folder: Path, arguments: argparse.Namespace) -> dict[tuple[str, bool], list[list[float]]]:
+    """The seconds of runs, per block, of the original and the result in each runtime that runs them."""
+    options = sized(path)
+    feed = same_inputs([path], [read_interface(path)], options["dims"], options.get("inputs", {}), 0)[2][0]
+    runs = {}
+    for runtime in ("onnxruntime", "openvino"):
+        planned = folder / f"{runtime}.onnx"
+        try:
+            result = layoutopt.optimize(path, "cpu", runtime=runtime, dims=options["dims"], threads=arguments.threads)
+            result.save(planned, force=True)
+        except LayoutoptError as error:
+            print(f"{path.stem}: {error}", file=sys.stderr)
+            planned = path
+        for file in (path, planned):
+            create = partial(opened, runtime, file, arguments.threads, feed)
+            try:
+                create()()
+            except RuntimeError as error:
+                print(f"{path.stem} in {runtime}: {error_message(error)}", file=sys.stderr)
+            else:
+                runs[runtime, file is planned and planned is not path] = create
+    clock = engine_clock(arguments.threads)
+    blocks = measure_in_turns(
+        list(runs.values()),
+        lambda run: [run],
+        threads=arguments.threads,
+        seconds=arguments.seconds,
+        clock=clock,
+        max_seconds=3 * arguments.seconds,
+    )
+    return {key: [block.runs[number][0] for block in blocks] for number, key in enumerate(runs)}
+
+
+def opened(runtime: str, file: Path, threads: int, feed: Feed) -> Callable[[], object]:
+    """The run of a new session."""
+    return partial(find_engine(runtime).load(str(file), threads).run, feed)
 
 
 def mean(ratios: list[float]) -> float:

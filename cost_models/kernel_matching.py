@@ -17,7 +17,7 @@ from math import sqrt
 from typing import TypeAlias
 
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec, expand
-from layoutopt.formats import Format, Shape
+from layoutopt.formats import Format, Shape, volume
 from layoutopt.ir.types import DType, Op, Slot
 from layoutopt.ops import LayoutRule, estimated_volume
 from layoutopt.ops.contraction import AxisKind
@@ -145,17 +145,18 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
         and dtypes[lead].label in kernel.dtypes
         and (kernel.ops is None or op.op_type in kernel.ops)
         and (kernel.variant is None or variant in kernel.variant)
-        and _is_applicable(kernel, op, shapes[lead])
+        and _is_applicable(kernel, op, rule, shapes[lead])
         and (formats := formats_of(kernel)) is not None
     ]
 
 
-def _is_applicable(kernel: KernelSpec, op: Op, shape: Shape) -> bool:
+def _is_applicable(kernel: KernelSpec, op: Op, rule: LayoutRule, shape: Shape) -> bool:
     """Whether the kernel supports the sizes and the result type of an op; symbolic extents are not supported.
 
     Args:
         kernel: the kernel.
         op: the op.
+        rule: its layout rule.
         shape: the shape of x.
     """
     result = op.outputs[0] if op.outputs else None
@@ -167,6 +168,10 @@ def _is_applicable(kernel: KernelSpec, op: Op, shape: Shape) -> bool:
     least, most, multiple = kernel.min_batch, kernel.max_channels, kernel.channel_multiple
     if least is not None and (not isinstance(batch, int) or batch < least.value):
         return False
+    if kernel.pixel_multiple is not None:
+        pixels, symbols = volume(shape[2:])
+        if rule.mapped_axis(op) != 1 or symbols or pixels % kernel.pixel_multiple.value:
+            return False
     if most is None and multiple is None:
         return True
     if not isinstance(channels, int):

@@ -7,13 +7,14 @@ several targets; they are inherited and cannot be loaded.
 import platform
 from difflib import get_close_matches
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from layoutopt.cost import CostModel, for_targets
+from layoutopt.cost import CostModel, Device, DeviceLink, Platform, for_targets
 from layoutopt.cost_models.roofline import RooflineModel
-from layoutopt.cost_models.spec import TargetSpec
-from layoutopt.cost_models.target_files import read_spec
+from layoutopt.cost_models.spec import PlatformSpec, TargetSpec
+from layoutopt.cost_models.target_files import read_spec, read_toml
 from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType
 from layoutopt.registry import EntryPoints, instance_of
@@ -37,7 +38,7 @@ def find_target(text: str) -> CostModel:
 
     Args:
         text: an argument of `load_target`, the name of a cost model of an installed package, or several of them separated by
-            commas.
+            commas; or the path of a platform file.
 
     Raises:
         TargetError: there is no such target, a target is named twice, or its file is malformed.
@@ -56,7 +57,30 @@ def _find_one(name: str) -> CostModel:
         *target_names(),
     ):  # first, because a search of the installed packages takes longer than a small model
         return load_target(name)
+    if name.endswith(".toml") and "device" in read_toml(Path(name)):
+        return load_platform(Path(name))
     return EXTENSIONS[name] if name in EXTENSIONS else load_target(name)
+
+
+def load_platform(path: Path) -> Platform:
+    """The platform that a file describes.
+
+    Raises:
+        TargetError: the file is malformed, or there is no such target.
+    """
+    spec = read_spec(path, PlatformSpec)
+    devices = [
+        Device(
+            each.name,
+            load_target(str(path.parent / each.target) if each.target.endswith(".toml") else each.target),
+            each.memory.value if each.memory is not None else inf,
+            None if each.ops is None else frozenset(each.ops),
+            frozenset(each.lacks),
+        )
+        for each in spec.device
+    ]
+    links = [DeviceLink(each.devices, each.bandwidth.value, each.latency.value, each.converts) for each in spec.link]
+    return Platform(spec.name, devices, links, spec.dialect)
 
 
 def _accepted(found: Any) -> CostModel:
@@ -96,11 +120,11 @@ def without_blocks(spec: TargetSpec) -> TargetSpec:
 
 
 _HARDWARE = {
-    **dict.fromkeys(("gpu", "cuda", "tensorrt", "webgpu"), "gpu-ampere"),
-    "openvino": "cpu",
-    "tflite": "cpu-neon",
+    **dict.fromkeys(("gpu", "cuda", "tensorrt", "webgpu"), "gpu-ampere --runtime any"),
+    "openvino": "cpu --runtime openvino",
+    "tflite": "cpu-neon --runtime any",
 }
-"""The targets to name in place of programs and kinds of hardware."""
+"""The targets and runtimes to name in place of programs and kinds of hardware."""
 
 
 @cache
@@ -117,8 +141,8 @@ def builtin(name: str) -> Path:
     """
     if name in target_names():
         return TARGETS / f"{name}.toml"
-    if target := _HARDWARE.get(name):
-        hint = f"for a file of standard operators write: -t {target} --runtime any"
+    if options := _HARDWARE.get(name):
+        hint = f"for a file of standard operators write: -t {options}"
         raise TargetError(f"{name} is no hardware with a cost model", hint=hint)
     names = (HOST, *target_names(), *EXTENSIONS.found)
     close = get_close_matches(name, names, n=1)

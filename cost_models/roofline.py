@@ -282,9 +282,15 @@ class RooflineModel:
         return seconds
 
     def _convert(self, type: TensorType, src: Storage, dst: Storage) -> float:
-        """Seconds of a conversion; one that moves single elements may go through up to two plain formats if that is faster."""
+        """Seconds of a conversion; one that moves single elements may go through up to two plain formats if that is faster.
+
+        Between blocked formats one plain format may be required.
+        """
         assert type.shape is not None
         direct = self._convert_once(type, src, dst)
+        if self.spec.memory.through_plain and direct and not (src.format.is_plain or dst.format.is_plain):
+            plain = map(Storage, intermediate_formats(src.format, dst.format))
+            return min(self._convert_once(type, src, each) + self._convert_once(type, each, dst) for each in plain)
         if self.spec.memory.scattered_cast_efficiency is None or not is_scattered(src.format, dst.format, type.shape):
             return direct
         between = [Storage(each) for each in intermediate_formats(src.format, dst.format)]

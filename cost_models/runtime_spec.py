@@ -4,6 +4,7 @@
     runs_in = "every runtime that reads ONNX"   # the programs that can run the file
     dialects = ["standard"]                     # the dialects of files that it runs, the default first
     kernels = "standard"                        # kernels in canonical format only; "target": all kernels of the target
+    engine = "openvino"                         # the adapter that runs files on this machine; none by default
 
     [[absorbs]]                                 # products that read an operand with its last two axes exchanged
     ops = ["MatMul"]
@@ -74,6 +75,8 @@ class RuntimeSpec(SpecModel):
         dialects: the dialects of files that it runs, the default first.
         kernels: "standard" if the runtime has only kernels for operands in canonical format; "target" if it has all kernels of
             the target.
+        engine: the adapter of the program on this machine, with which kernels are timed and results are verified and measured;
+            empty if there is none.
         is_emulated: whether onnxruntime on a CPU emulates the formats of the file.
         converts_in_kernels: whether an op in the canonical format runs in a kernel for another format where that is faster.
         absorbs: the Transposes that the runtime folds into products.
@@ -87,6 +90,7 @@ class RuntimeSpec(SpecModel):
     runs_in: Text
     dialects: Annotated[Texts, Field(min_length=1)]
     kernels: Literal["standard", "target"]
+    engine: str = ""
     is_emulated: bool = False
     converts_in_kernels: bool = False
     absorbs: Annotated[tuple[AbsorbedTranspose, ...], BeforeValidator(as_rows)] = ()

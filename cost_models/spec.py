@@ -11,6 +11,7 @@ Efficiencies are fractions of a peak. Sources of unpublished numbers begin with 
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import combinations
 from string import ascii_uppercase
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
@@ -178,6 +179,7 @@ class Memory(SpecModel):
             format, a conversion with longer runs as one between plain formats; by default the formats decide.
         gather_piece: seconds for each run of adjacent elements that a Gather copies, beyond those of the canonical format; by
             default the bytes alone count.
+        through_plain: whether a conversion between two blocked formats consists of two, through a plain format.
     """
 
     bandwidth: Rate
@@ -188,6 +190,7 @@ class Memory(SpecModel):
     scattered_cast_efficiency: Fraction | None = None
     short_run: Count | None = None
     gather_piece: Duration | None = None
+    through_plain: bool = False
 
 
 class Launch(SpecModel):
@@ -231,6 +234,8 @@ class KernelSpec(SpecModel):
         unaligned_efficiency: fraction of the peak if the kernel is not aligned.
         max_channels: the largest number of input channels.
         channel_multiple: a divisor of the number of input channels.
+        pixel_multiple: a divisor of the number of pixels, for convolutions of one pixel and stride 1: products of matrices
+            whose columns are pixels.
         min_batch: the smallest batch size.
         overhead: the constant overhead; by default that of the target.
         overlaps: whether arithmetic and memory traffic overlap, as in a roofline, or are sequential.
@@ -251,6 +256,7 @@ class KernelSpec(SpecModel):
     unaligned_efficiency: Fraction | None = None
     max_channels: Count | None = None
     channel_multiple: Count | None = None
+    pixel_multiple: Count | None = None
     min_batch: Count | None = None
     overhead: Duration | None = None
     overlaps: bool = True
@@ -274,6 +280,72 @@ class KernelSpec(SpecModel):
             raise ValueError("formats of a strided kernel are *MN or *NM")
         if (self.align is None) != (self.unaligned_efficiency is None):
             raise ValueError("align and unaligned_efficiency go together")
+        return self
+
+
+class DeviceSpec(SpecModel):
+    """A device of a platform.
+
+    Attributes:
+        name: the name of the device.
+        target: a built-in target, `cpu` for this machine, or the path of a target file relative to this file.
+        memory: the bytes of constants that it has room for; no limit by default.
+        ops: the op types and families of layout rules of which it has kernels; all by default.
+        lacks: the op types and families of which it has no kernels.
+    """
+
+    name: Text
+    target: Text
+    memory: Count | None = None
+    ops: Texts | None = None
+    lacks: Texts = ()
+
+
+class LinkSpec(SpecModel):
+    """A link between devices.
+
+    Attributes:
+        devices: the devices; each of them is linked with each other one, in both directions.
+        bandwidth: bytes per second of a transfer.
+        latency: seconds of a transfer of no bytes.
+        converts: whether a transfer changes the format of a tensor at no further cost.
+    """
+
+    devices: Annotated[Texts, Field(min_length=2)]
+    bandwidth: Rate
+    latency: Duration
+    converts: bool = False
+
+
+class PlatformSpec(SpecModel):
+    """Devices that run one model together.
+
+    Attributes:
+        name: the name of the platform.
+        description: one line of text.
+        dialect: the default output dialect.
+        device: the devices, the host first, which has the inputs and outputs of the model and runs control flow.
+        link: the links; of two devices the first one with both counts.
+    """
+
+    tables = (DeviceSpec, LinkSpec, Sourced)
+
+    name: Text
+    description: Text = "devices that run one model together"
+    dialect: Text = "functions"
+    device: Annotated[tuple[DeviceSpec, ...], BeforeValidator(as_rows), Field(min_length=1)]
+    link: Annotated[tuple[LinkSpec, ...], BeforeValidator(as_rows)] = ()
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        names = [each.name for each in self.device]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"device {twice[0]} is named twice")
+        if unknown := [name for each in self.link for name in each.devices if name not in names]:
+            raise ValueError(f"link to {unknown[0]}, which is no device; there are {', '.join(names)}")
+        for pair in combinations(names, 2):
+            if not any({*pair} <= {*each.devices} for each in self.link):
+                raise ValueError(f"there is no link between {' and '.join(pair)}")
         return self
 
 

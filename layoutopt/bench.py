@@ -7,16 +7,12 @@
 All models run in one process, in turns, on the same random inputs, in every runtime that can run them.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
-from time import perf_counter
-from typing import Any, NamedTuple
 
-import onnxruntime
 from pydantic import Field
 
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
@@ -26,16 +22,14 @@ from layoutopt.ir.types import Array
 from layoutopt.onnx_io.interface import Interface, read_interface
 from layoutopt.record import Record
 from layoutopt.report.schema import ReportModel
+from layoutopt.runtime.engines import Engine, OnnxRuntime, find_engine, share_of_moves
 from layoutopt.runtime.errors import error_message, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.processor import processor_name
-from layoutopt.runtime.session import inference_session
-from layoutopt.runtime.utf8_paths import utf8_path
 from layoutopt.sample_inputs import Feed, same_inputs
 from layoutopt.timing.interleaved import pinned, usable_cpus
-from layoutopt.timing.speed_up import SpeedUp, measure_in_turns, speed_ups
+from layoutopt.timing.speed_up import SpeedUp, engine_clock, measure_in_turns, speed_ups
 from layoutopt.timing.statistics import Ratio
-from layoutopt.verification.data_movement import traced_reorder_share
 from layoutopt.version import VERSION
 
 SCHEMA_VERSION = 6
@@ -94,92 +88,14 @@ class BenchReport(ReportModel, extra="ignore"):
     warnings: list[str] = Field(description="caveats: reasons why the numbers may be misleading")
 
 
-class LoadedModel(NamedTuple):
-    """A model that is ready to run, and the fraction of the time of its runs in Transposes and reorders, if it is traced."""
-
-    run: Callable[[Feed], Sequence[Any]]
-    reorder_share: Callable[[], float]
-
-
-class Runtime(NamedTuple):
-    """A runtime with its default options, except for the number of threads and the log level."""
-
-    name: str
-    version: str
-    open: Callable[..., LoadedModel]  # of a file, a number of threads, and the prefix of a trace
-
-
-def _onnxruntime() -> Runtime:
-    def open(model: Path, threads: int, trace: Path | None = None) -> LoadedModel:
-        with utf8_path(model) as source:
-            session = inference_session(source, threads=threads, trace=trace)
-
-        def reorder_share() -> float:
-            return traced_reorder_share(json.loads(Path(session.end_profiling()).read_text(encoding="utf-8")))
-
-        return LoadedModel(partial(session.run, None), reorder_share)
-
-    return Runtime("onnxruntime", str(onnxruntime.__version__), open)
-
-
-def _openvino() -> Runtime:
-    """OpenVINO's CPU plugin, which all sessions share; configured for latency, in float32 like onnxruntime."""
-    import openvino  # an optional dependency
-
-    core = openvino.Core()
-    core.get_property("CPU", "FULL_DEVICE_NAME")  # loads the plugin
-
-    def open(model: Path, threads: int, trace: Path | None = None) -> LoadedModel:
-        config = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": 1,
-            "INFERENCE_NUM_THREADS": threads,
-            "INFERENCE_PRECISION_HINT": "f32",
-            "ENABLE_CPU_PINNING": False,  # with one thread, `bench` pins the process itself
-            "PERF_COUNT": trace is not None,
-        }
-        with utf8_path(model) as source:
-            request = core.compile_model(source, "CPU", config).create_infer_request()
-
-        def reorder_share() -> float:  # by performance counters, which are means over all runs
-            executed = [each for each in request.profiling_info if each.status == each.Status.EXECUTED]
-            times = [(each.node_type, each.real_time.total_seconds()) for each in executed]
-            moving = sum(seconds for op, seconds in times if op in ("Transpose", "Reorder"))
-            return float(moving / (sum(seconds for _, seconds in times) or 1.0))
-
-        return LoadedModel(
-            lambda feed: list(request.infer(feed, share_inputs=True, share_outputs=True).values()), reorder_share
-        )
-
-    return Runtime("openvino", str(openvino.__version__).partition("-")[0], open)
-
-
-_RUNTIMES = {"onnxruntime": _onnxruntime, "openvino": _openvino}
-
-
-def load_runtime(name: str) -> Runtime:
-    """A runtime by name.
-
-    Raises:
-        LayoutoptError: there is no such runtime, or it is not installed.
-    """
-    if name not in _RUNTIMES:
-        raise LayoutoptError("no such runtime", where=name, hint=f"there are {', '.join(_RUNTIMES)}")
-    try:
-        return _RUNTIMES[name]()
-    except ImportError as error:
-        raise LayoutoptError("is not installed", where=name, hint=f"pip install 'layoutopt[{name}]'") from error
-
-
-def _model_error(error: Exception, path: Path, runtime: Runtime, action: str) -> ModelError:
-    """The error of a model that a runtime cannot load or run, without the source locations that OpenVINO puts first."""
+def _model_error(error: Exception, path: Path, runtime: Engine, action: str) -> ModelError:
+    """The error of a model that a runtime cannot load or run."""
     raise_if_out_of_memory(error)
     if packed := packed_block([str(error)]):
         what = block_mismatch(packed, blocked_channels(), f"{runtime.name} {runtime.version}")
         return ModelError(what, where=str(path), hint="optimize the original on this machine")
-    lines = [line for line in str(error).splitlines() if not line.startswith(("Exception from ", "Check 'false' "))]
     hints = {"load": "give a model that it can run on the CPU", "run": "set other extents with --dim NAME=SIZE"}
-    what = f"{runtime.name} cannot {action} it: {error_message(error, ' '.join(lines))}"
+    what = f"{runtime.name} cannot {action} it: {error_message(error)}"
     return ModelError(what, where=str(path), hint=hints[action])
 
 
@@ -188,21 +104,21 @@ class BenchCase(Record):
 
     label: str  # A for the first one, B for the next
     path: Path
-    runtime: Runtime
+    runtime: Engine
     feed: Feed
     output_types: list[str]  # names, types and shapes
 
     def create(self, threads: int) -> Callable[[], object]:
         """The run of a new session."""
-        return partial(self.runtime.open(self.path, threads).run, self.feed)
+        return partial(self.runtime.load(str(self.path), threads).run, self.feed)
 
     def report(self, found: SpeedUp, threads: int, given: Collection[str]) -> ModelReport:
         """The report of a measurement, and of further runs in which Transposes and reorders are timed."""
         with scratch_folder() as folder:
-            session = self.runtime.open(self.path, threads, folder / "profile")
+            session = self.runtime.load(str(self.path), threads, folder / "profile")
             for _ in range(_PROFILE_RUNS):
                 session.run(self.feed)
-            reorder_share = session.reorder_share()
+            reorder_share = share_of_moves(session.layers())
         is_baseline = self.label == "A"
         return ModelReport(
             label=self.label,
@@ -241,7 +157,7 @@ def bench(
         seed: of the random inputs.
         dims: sizes of symbolic dimensions, by name, or by `input[axis]` for unnamed ones.
         inputs: values by the name of the input, which also determine symbolic dimensions.
-        runtimes: onnxruntime, openvino; every model is run in each runtime that can run it.
+        runtimes: names of engines, such as onnxruntime and openvino; every model is run in each runtime that can run it.
         progress: called with the name of each step.
 
     Raises:
@@ -259,18 +175,17 @@ def bench(
     given, paths = inputs or {}, list(map(Path, models))
     interfaces = list(map(read_interface, paths))
     sizes, inferred, feeds = same_inputs(paths, interfaces, dims or {}, given, seed)
-    cpus, loaded = usable_cpus(), [load_runtime(name) for name in runtimes]
+    cpus, loaded = usable_cpus(), [find_engine(name) for name in runtimes]
     with pinned(threads) as cpu:
         cases, exclusions = _runnable_cases(zip(paths, interfaces, feeds, strict=True), loaded, threads, progress)
         progress("running in turns")
-        # The processor time of this thread is not that of a run in OpenVINO, which has threads of its own.
-        clock = perf_counter if any(case.runtime.name != "onnxruntime" for case in cases) else None
+        is_foreign = any(case.runtime.name != OnnxRuntime.name for case in cases)
         blocks = measure_in_turns(
             [partial(case.create, threads) for case in cases],
             lambda run: [run],
             threads=threads,
             seconds=seconds,
-            clock=clock,
+            clock=engine_clock(threads) if is_foreign else None,
             max_seconds=3 * max(seconds, 10.0),
         )
         pairs = [(case, speed_ups(blocks, number)[0]) for number, case in enumerate(cases)]
@@ -299,7 +214,7 @@ def bench(
 
 def _runnable_cases(
     models: Iterable[tuple[Path, Interface, Feed]],
-    runtimes: Sequence[Runtime],
+    runtimes: Sequence[Engine],
     threads: int,
     progress: Callable[[str], None],
 ) -> tuple[list[BenchCase], list[str]]:
@@ -312,7 +227,7 @@ def _runnable_cases(
             progress(f"loading {path.name}")
             action = "load"
             try:
-                session = runtime.open(path, threads)
+                session = runtime.load(str(path), threads)
                 action = "run"
                 outputs = session.run(feed)
             except Exception as error:  # the runtimes' exceptions have no common base

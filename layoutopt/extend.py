@@ -12,6 +12,7 @@ when it first needs them. A command is then run as before: no option names the p
 | `layoutopt.formats` | the result of `format_system` | names of memory formats |
 | `layoutopt.cost_models` | the path of a target file, a `CostModel`, or a function that returns either | hardware target |
 | `layoutopt.runtimes` | the path of a runtime file, or a `RuntimeSpec` | program that runs the file |
+| `layoutopt.engines` | a class that derives from `Engine`, or an instance of one | adapter of that program on this machine |
 
 The names of this module, their signatures and the groups follow semantic versioning: a release that removes or changes one
 has a new major version (before 1.0 a new minor version), and the change log lists it. The same applies to the names of the
@@ -79,6 +80,7 @@ from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.patterns import FusionPattern, Match, register_pattern
 from layoutopt.patterns.base import multiple, number, other_input, result_of
 from layoutopt.runtime.custom_ops import kernel_libraries
+from layoutopt.runtime.engines import Engine, ExecutedLayer, LoadedModel
 
 __all__ = [
     "PADDING_KEPT",
@@ -95,7 +97,9 @@ __all__ = [
     "DType",
     "Dialect",
     "Elementwise",
+    "Engine",
     "Entry",
+    "ExecutedLayer",
     "ExtensionError",
     "Extent",
     "Format",
@@ -110,6 +114,7 @@ __all__ = [
     "LayoutRule",
     "LayoutoptError",
     "LinearMap",
+    "LoadedModel",
     "Match",
     "ModelError",
     "Node",

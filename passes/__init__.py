@@ -13,7 +13,7 @@ from layoutopt.passes.casts import (
 )
 from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads, FoldRepeats
 from layoutopt.passes.maps import MergeMaps, MoveMaps
-from layoutopt.passes.planning import AssignFormats
+from layoutopt.passes.planning import AssignFormats, PlaceOps
 from layoutopt.passes.qdq_groups import DequantizeWeights, HoistFromQdqGroups, IsolateQdqGroups
 from layoutopt.passes.simplify import (
     EvaluateExtents,
@@ -54,10 +54,10 @@ _PLAN: tuple[Pass, ...] = (
     AbsorbCasts(),
 )
 
-DEFAULT_PIPELINE = Pipeline((*_SIMPLIFY, *_PLAN, PretransformWeights(), RemoveDead()))
+DEFAULT_PIPELINE = Pipeline((*_SIMPLIFY, *_PLAN, PretransformWeights(), RemoveDead(), PlaceOps()))
 """For inference: weights are constants, so ops that depend on constants alone are computed ahead of time."""
 
-TRAINING_PIPELINE = Pipeline((EvaluateExtents(), *_PLAN))
+TRAINING_PIPELINE = Pipeline((EvaluateExtents(), *_PLAN, PlaceOps()))
 """For training: weights change, so the weights, the ops on them and their casts stay in the graph."""
 
 

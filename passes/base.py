@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 from msgspec import Struct, field
 
-from layoutopt.cost import CostModel, Epilogues, priced_with
+from layoutopt.cost import CostModel, Epilogues, Platform, priced_with
 from layoutopt.cost.size_growth import Growth, PassBudget
 from layoutopt.errors import InvariantError
 from layoutopt.formats import Format
@@ -69,6 +69,8 @@ class PassContext(Struct):
         sessions: "fast" if session creation may become faster at the cost of runs.
         exact: rewrites that change rounding and must not be made, each as the name of its pass and its tensor.
         inexact: the pass and the tensor of every rewrite that changed rounding.
+        platform: the devices of the target; None unless it is a platform.
+        devices: the device of some ops, by op type or by the beginning of the name.
     """
 
     cost_model: CostModel
@@ -91,6 +93,8 @@ class PassContext(Struct):
     sessions: Sessions = "balanced"
     exact: frozenset[tuple[str, str]] = frozenset()
     inexact: list[tuple[str, str]] = field(default_factory=list)
+    platform: Platform | None = None
+    devices: Mapping[str, str] = field(default_factory=dict)
 
     def prices_at(self, sizes: Sizes, model: CostModel | None = None) -> CostModel:
         """The prices of the ops of the graph at given sizes, with the runtime's epilogues; `cost_model` by default."""

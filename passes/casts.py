@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Hashable
 
+from msgspec.structs import replace
+
 from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use, insert_cast, is_cast, moves, name_with_format, storage_name
 from layoutopt.ir.types import Data, Op, Signature, Storage, Value
@@ -92,7 +94,9 @@ def _quantize_output(graph: Graph, qdq_op: Op) -> None:
 
 
 def _set_signature(graph: Graph, result: Value, signature: Signature) -> None:
-    """Set the signature of the Q/DQ op that computes a value."""
+    """Set the signature, on the same device, of the Q/DQ op that computes a value."""
+    assert result.storage is not None
+    signature = signature.placed(result.storage.device)
     qdq_op, storage = graph.producer(result), signature.outputs[0]
     assert qdq_op is not None and storage is not None
     qdq_op.signature, result.storage = signature, storage
@@ -112,10 +116,16 @@ def _take_name(graph: Graph, copy: Value, value: Value | None) -> None:
 
 
 def satisfies(value: Value, required: Storage | None) -> bool:
-    """Whether a value can be read as `required` without a conversion."""
+    """Whether a value can be read as `required` without a conversion, apart from its device."""
     if required is None or value.storage is None or value.shape is None:
         return True
     return value.storage.format == required.format and value.storage.padding <= required.padding
+
+
+def is_available(value: Value, required: Storage | None) -> bool:
+    """Whether a value can be read as `required` without a conversion and without a transfer."""
+    is_there = value.storage is None or required is None or value.storage.is_on(required.device)
+    return is_there and satisfies(value, required)
 
 
 class InsertCasts(Pass):
@@ -137,24 +147,25 @@ class InsertCasts(Pass):
             copies: dict[int, Value | None] = {}
             for index, required in enumerate(op.signature.inputs):
                 value = op.inputs[index]
-                if value is not None and required is not None and not satisfies(value, required):
-                    copies[index] = insert_cast(graph, value, required)
+                if value is not None and required is not None and not is_available(value, required):
+                    is_free = value.is_constant and context.mode == "inference"
+                    copies[index] = insert_cast(graph, value, replace(required, device="") if is_free else required)
             graph.change_inputs(op, copies)
         for index, value in enumerate(graph.outputs):
             required = graph.output_storage(index)
             if graph.root is graph:
                 graph.set_output(index, self._named(graph, value, required))
-            elif required is not None and not satisfies(value, required):
+            elif required is not None and not is_available(value, required):
                 graph.set_output(index, insert_cast(graph, value, required))
         graph.stage = "cast"
 
     def _named(self, graph: Graph, value: Value, required: Storage | None) -> Value:
         """The copy of a value in a storage, under the name of the tensor, since callers refer to outputs by name."""
-        if satisfies(value, required) or required is None:
+        if is_available(value, required) or required is None:
             _take_name(graph, value, None)
             return value
         present = graph.find(value.tensor)
-        if present is not None and satisfies(present, required):
+        if present is not None and is_available(present, required):
             return present
         copy = insert_cast(graph, value, required)
         _take_name(graph, copy, present)
@@ -190,7 +201,8 @@ class ShareCasts(Pass):
             storage = op.y.storage
             if storage is None or not moves(op.x, storage):
                 continue
-            first = moved.setdefault((op.x, (storage.format.key(op.y.dims), storage.padding)), op.y)
+            stored = storage.format.key(op.y.dims), storage.padding, storage.device
+            first = moved.setdefault((op.x, stored), op.y)
             if first is not op.y:
                 graph.set_input(op, 0, first)
                 op.signature = Signature((first.storage,), (storage,))
@@ -228,7 +240,7 @@ class CancelCasts(Pass):
                 op.signature = Signature(before.signature.inputs, op.signature.outputs)
                 graph.remove_if_dead(before)
             storage = op.x.storage
-            if storage is not None and storage.format == copy.storage.format:
+            if storage is not None and storage.format == copy.storage.format and storage.is_on(copy.storage.device):
                 graph.replace_uses(copy, op.x, [use for use in graph.uses(copy) if accepts(use, storage)])
             if not graph.is_used(copy):
                 graph.remove_op(op)
@@ -256,7 +268,7 @@ class AbsorbCasts(Pass):
             if cast is None or not is_cast(cast) or cast.signature is None or op.signature is None:
                 continue
             restored = Signature(op.signature.inputs, cast.signature.outputs)
-            if is_canonical(restored):
+            if is_canonical(restored) and cast.signature.device == op.signature.device:
                 op.signature, op.y.storage = restored, cast.y.storage
                 graph.replace_value(cast.y, op.y)
 

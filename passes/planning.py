@@ -1,16 +1,16 @@
-"""The pass that plans formats, and the reason to keep the original if the plan gains nothing."""
+"""The passes that plan formats and devices, and the reason to keep the original if the plan gains nothing."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from layoutopt.cost import CostModel
-from layoutopt.errors import PinError
+from layoutopt.cost import CostModel, Platform
+from layoutopt.errors import ArgumentError, PinError, TargetError
 from layoutopt.inference.axis_letters import infer_axis_letters
-from layoutopt.ir.graph import Graph, storage_name
+from layoutopt.ir.graph import Graph, is_cast, storage_name
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import flags
-from layoutopt.ops.region_ops import regions_with_rule
+from layoutopt.ops.region_ops import boundary, regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import CandidateMemo, Deadline, Plan, PlanRequest, make_plan
 
@@ -49,11 +49,13 @@ class AssignFormats(Pass):
         for op, reasons in context.plan.notes.items():
             for reason in reasons:
                 context.note(self, op.name or op.kind, reason)
+        host = context.platform.devices[0].name if context.platform is not None else ""
+        _place_boundary(graph, host)
         for value, format in pins.items():
             if value in graph.inputs:
-                value.storage = Storage(format)
+                value.storage = Storage(format, device=host)
             graph.output_storages |= {
-                index: Storage(format) for index, output in enumerate(graph.outputs) if output is value
+                index: Storage(format, device=host) for index, output in enumerate(graph.outputs) if output is value
             }
         kept = {value for value in pins if graph.is_output(value)}
         for each in regions_with_rule(graph):
@@ -87,7 +89,76 @@ def plan_request(graph: Graph, context: PassContext) -> PlanRequest:
         keeps_qdq_groups=context.keeps_qdq_groups,
         deadline=deadline,
     )
+    if context.platform is not None:
+        request = replace(
+            request,
+            devices={each.name: each.memory for each in context.platform.devices},
+            placement=placement(graph, context.platform, context.devices),
+        )
     return at_prices(request, context, context.cost_model)
+
+
+def placement(graph: Graph, platform: Platform, requested: Mapping[str, str]) -> dict[Op, tuple[str, ...]]:
+    """The devices on which each op of a graph and of its bodies may run. Control flow, bodies included, runs on the host.
+
+    Args:
+        graph: the graph.
+        platform: the devices, which have kernels of some ops.
+        requested: the device of some ops, by op type or by the beginning of the name.
+
+    Raises:
+        TargetError: no device has a kernel of an op, or the requested one has none.
+        ArgumentError: there is no op of that type or name.
+    """
+    found, host, unused = {}, platform.devices[0].name, set(requested)
+    ops = {op: each for each in regions_with_rule(graph) for op in each.ops}
+    kinds = {op.kind for op in ops}
+    for op, region in ops.items():
+        names = [key for key in requested if (op.kind == key if key in kinds else op.name.startswith(key))]
+        unused.difference_update(names)
+        allowed = [device.name for device in platform.devices if device.has_kernel(op)]
+        if boundary(op) is not None or region is not graph:
+            allowed = [host]
+        chosen = {requested[key] for key in names} or {*allowed}
+        found[op] = tuple(device for device in allowed if device in chosen)
+        if not found[op]:
+            what = f"no device of {platform.name} has a kernel of {op.kind}"
+            if allowed:
+                what = f"{op.kind} cannot run on {' and '.join(sorted(chosen))}"
+            hint = f"it can run on {', '.join(allowed)}" if allowed else "give a device one"
+            raise TargetError(what, where=op.name or op.kind, hint=hint)
+    if unused:
+        raise ArgumentError("no op has this type or a name that begins with it", where=f"device {min(unused)}")
+    return found
+
+
+def _place_boundary(graph: Graph, host: str) -> None:
+    """Place the inputs and outputs of the main graph on the host, if there is one."""
+    for value in graph.inputs:
+        value.storage = value.storage and value.storage.placed(host)
+    for index in range(len(graph.outputs)) if host else ():
+        if (storage := graph.output_storage(index)) is not None:
+            graph.output_storages[index] = storage.placed(host)
+
+
+class PlaceOps(Pass):
+    """Assign the device that runs it to every op: that of its signature, and of a cast the one that changes the format.
+
+    before: x -> CastData(NCHW on cpu -> NHWC on npu) -> y
+    after:  x -> CastData(NCHW on cpu -> NHWC on npu) on npu -> y
+    """
+
+    name = "place-ops"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Assign devices, if the target is a platform."""
+        for op in graph.ops if context.platform is not None else ():
+            assert op.signature is not None and context.platform is not None
+            op.device = op.signature.device
+            src, dst = op.signature.inputs[:1], op.signature.outputs[:1]
+            if is_cast(op) and src[0] is not None and dst[0] is not None:
+                _, op.device = context.platform.conversion(op.x, src[0], dst[0])
 
 
 def at_prices(request: PlanRequest, context: PassContext, model: CostModel) -> PlanRequest:
@@ -129,9 +200,9 @@ def has_quantized_ops(graph: Graph) -> bool:
 
 
 def reason_to_keep(context: PassContext) -> str:
-    """The reason to return the original; empty if the plan, a pass, a pin or fast sessions justify the rewritten model."""
-    plan = context.plan
-    if context.pins or context.is_rewritten or context.sessions == "fast" or (plan is not None and plan.improves):
+    """The reason to return the original; empty if the plan, a pass, or what was requested justifies the rewritten model."""
+    plan, is_requested = context.plan, context.pins or context.platform is not None or context.sessions == "fast"
+    if is_requested or context.is_rewritten or (plan is not None and plan.improves):
         return ""
     if plan is not None and plan.stopped:
         return f"the time limit ended planning ({plan.stopped}) before a faster plan was found"

@@ -112,7 +112,6 @@ def test_imports_of_onnx() -> None:
 def test_imports_of_onnxruntime() -> None:
     """Only packages that time it, and `runtime`, import onnxruntime; `verification` and `backend` use `runtime.session`."""
     assert {name.split(".")[0] for name in importers("onnxruntime")} == {
-        "bench",
         "calibrate",
         "kernel_times",
         "runtime",

@@ -37,7 +37,8 @@ from msgspec.structs import asdict
 import layoutopt.cost_models
 import layoutopt.passes
 from layoutopt.cost import CostModel, MultiTargetCostModel
-from layoutopt.cost_models import RooflineModel
+from layoutopt.cost_models import RooflineModel, RuntimeSpec
+from layoutopt.dialects import Dialect
 from layoutopt.driver.job import cost_model_of, runtime_and_dialect
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError
@@ -45,6 +46,7 @@ from layoutopt.files import external_files, path_text, scratch_folder
 from layoutopt.kernel_times.store import Machine
 from layoutopt.registry import package_of
 from layoutopt.report.schema import Report
+from layoutopt.runtime.engines import find_engine
 
 _LIBRARIES = ("highspy", "ml_dtypes", "networkx", "numpy", "onnx", "onnx-ir")
 _CODE = ("*.py", "*.toml")
@@ -176,7 +178,7 @@ def outcome_key(
         OSError: a file cannot be read.
         ArgumentError, TargetError: there is no such target, runtime or dialect.
     """
-    is_native = needs_this_machine(options)
+    is_native, engine = needs_this_machine(options), _runtime_and_dialect(options)[0].engine
     profile, libraries = options.get("profile"), options.get("custom_ops") or ()
     libraries = [libraries] if isinstance(libraries, str | os.PathLike) else libraries
     files = [] if profile is None else [profile], libraries, inputs
@@ -188,19 +190,24 @@ def outcome_key(
         "target": _target(cost_model_of(options["target"])),
         "software": software(),
         "machine": asdict(Machine.current(options.get("threads", 1))) if is_native else None,
+        "engine": find_engine(engine).version if engine else None,
         "is_measured": is_native and not os.environ.get(VARIABLE),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def needs_this_machine(options: Mapping[str, Any]) -> bool:
-    """Whether a result depends on the processor of this machine, because its dialect is that of onnxruntime on CPUs.
+    """Whether a result depends on this machine, because its runtime is a program on it in which kernels are timed.
 
     Raises:
         ArgumentError, TargetError: there is no such target, runtime or dialect.
     """
-    target = cost_model_of(options["target"])
-    return runtime_and_dialect(options.get("runtime"), options.get("dialect"), target)[1].is_native
+    runtime, dialect = _runtime_and_dialect(options)
+    return dialect.is_native or bool(runtime.engine)
+
+
+def _runtime_and_dialect(options: Mapping[str, Any]) -> tuple[RuntimeSpec, Dialect]:
+    return runtime_and_dialect(options.get("runtime"), options.get("dialect"), cost_model_of(options["target"]))
 
 
 def model_digest(model: Path) -> str:
@@ -227,7 +234,7 @@ def software() -> dict[str, str]:
         found[f"{entry.group}: {entry.name} = {entry.value}"] = f"{package_of(entry)} {distribution}"
     return found | {
         "layoutopt": _code_digest(),
-        "onnxruntime": Machine.current().onnxruntime,
+        "onnxruntime": Machine.current().runtime,
         "python": platform.python_version(),
         "architecture": platform.machine(),
     }

@@ -12,13 +12,6 @@ from typer import Argument, Option
 from layoutopt.cli.options import complete_target, takes_options
 
 
-class Runtime(StrEnum):
-    """The runtimes that `bench` can run models in."""
-
-    ONNXRUNTIME = "onnxruntime"
-    OPENVINO = "openvino"
-
-
 class Kind(StrEnum):
     """The catalogues of `list`."""
 
@@ -39,8 +32,8 @@ _ITEM = "A tensor or node; by default all conversions."
 
 @takes_options(
     "optimization",
-    "output target runtime pin dim force config verify allow_unverified inputs custom_ops certificate measure calibrate "
-    "threads jobs cluster cache json html external_data portable dry_run verbose",
+    "output target runtime device pin dim force config verify allow_unverified inputs custom_ops certificate measure calibrate "
+    "threads jobs cluster cache json html external_data split portable dry_run verbose",
 )
 def optimize(models: _Models) -> None:
     """Rewrite models for a target. `layoutopt model.onnx` is short for `layoutopt optimize model.onnx`.
@@ -51,7 +44,7 @@ def optimize(models: _Models) -> None:
     """
 
 
-@takes_options("inspection", "show_all target runtime dim custom_ops html dump_ir json force config")
+@takes_options("inspection", "show_all target runtime device dim custom_ops html dump_ir json force config")
 def inspect(
     model: _Model,
 ) -> None:
@@ -62,7 +55,7 @@ def inspect(
     """
 
 
-@takes_options("inspection", "limit target runtime pin dim custom_ops force json config")
+@takes_options("inspection", "limit target runtime device pin dim custom_ops force json config")
 def explain(
     model: _Model,
     item: Annotated[str | None, Argument(metavar="TENSOR|NODE", help=_ITEM, show_default=False)] = None,
@@ -124,8 +117,12 @@ def bench(
         Argument(metavar="MODEL", help="ONNX files, labelled A, B, ... in the order given; A is the baseline."),
     ],
     runtime: Annotated[
-        list[Runtime] | None,
-        Option("--runtime", metavar="R", help="onnxruntime or openvino. Can be repeated: models are run in each."),
+        list[str] | None,
+        Option(
+            "--runtime",
+            metavar="R",
+            help="onnxruntime, openvino, ... Can be repeated: models are run in each.",
+        ),
     ] = None,
 ) -> None:
     """Time models against each other, in pairs.

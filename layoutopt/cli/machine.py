@@ -9,7 +9,6 @@ from msgspec import to_builtins
 from layoutopt.bench import BenchReport
 from layoutopt.bench import bench as run_benchmark
 from layoutopt.calibrate import calibrate as run_calibration
-from layoutopt.cli.commands import Runtime
 from layoutopt.cli.exit_codes import IncompatibleError, UsageError
 from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import OutputFiles
@@ -46,7 +45,7 @@ def check(given: Given, model: Path) -> None:
         raise IncompatibleError(problem, where=str(model), hint=hint)
 
 
-def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | None) -> None:
+def bench(given: Given, models: Sequence[Path], runtime: Sequence[str] | None) -> None:
     """Time models against each other.
 
     Raises:
@@ -67,7 +66,7 @@ def bench(given: Given, models: Sequence[Path], runtime: Sequence[Runtime] | Non
             seed=given.seed,
             dims=dims,
             inputs=arrays,
-            runtimes=list(dict.fromkeys(map(str, runtime or [Runtime.ONNXRUNTIME]))),
+            runtimes=list(dict.fromkeys(runtime or ["onnxruntime"])),
             progress=progress,
         )
     record.show(report, _bench_document(report))

@@ -19,7 +19,7 @@ from layoutopt.cli.rendering.stderr import progress_line, warn_of_report
 from layoutopt.files import FileKind, create_folder, output_folders, path_text
 from layoutopt.onnx_io.writer import check_output
 
-FOR_ONE_MODEL = ("pin", "inputs", "external_data", "html", "certificate")
+FOR_ONE_MODEL = ("pin", "inputs", "external_data", "html", "certificate", "split")
 """The options that name tensors or files of one model, so that they are refused for several."""
 
 FOR_SEVERAL = ("cluster", "cache")
@@ -103,6 +103,8 @@ def _optimize_one(placed: Placement, given: Given) -> None:
                 result = replace(result, report=result.report.model_copy(update={"model": "stdin"}))
             progress("writing")
             with record.staged(result.report):
+                if settings.split is not None and not settings.dry_run:
+                    result.split(settings.split, force=settings.force)
                 if is_printed:
                     print_model(result)
                 if output is not None:

@@ -68,6 +68,9 @@ class CommandOptions:
     certificate: Path | None = written_file(
         "Write the proof that OUT computes what MODEL computes, for `layoutopt certify`.", group=CHECKS
     )
+    split: Path | None = written_file(
+        "Write one model per partition of a result for a platform, and manifest.json, to this folder.", metavar="FOLDER"
+    )
     allow_tested: bool = option(
         False, "Accept values of a certificate that are compared on random inputs and not proven."
     )
@@ -153,7 +156,19 @@ def parse_dim(text: str) -> tuple[str, tuple[int, int]]:
     return found[1], (low, high)
 
 
-PARSERS: dict[str, Callable[[str], tuple[str, Any]]] = {"pin": parse_pin, "dim": parse_dim}
+def parse_device(text: str) -> tuple[str, str]:
+    """Parse the value of `--device NAME=OP`; the op type or the beginning of the op's name comes first.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    name, _, op = text.partition("=")
+    if not name or not op:
+        raise UsageError("not a placement", where=f"--device {text}", hint="write NAME=OP, as in npu=Conv")
+    return op, name
+
+
+PARSERS: dict[str, Callable[[str], tuple[str, Any]]] = {"pin": parse_pin, "dim": parse_dim, "device": parse_device}
 """The parsers of options whose values are assignments; of two values for one name the last one counts."""
 
 

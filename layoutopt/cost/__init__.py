@@ -2,8 +2,11 @@
 
 from layoutopt.cost.model import (
     CostModel,
+    Device,
+    DeviceLink,
     MeasuredPrices,
     MultiTargetCostModel,
+    Platform,
     for_targets,
     targets_of,
 )

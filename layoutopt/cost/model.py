@@ -5,11 +5,14 @@ kernel costs as much as its emulation, conversions included.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Protocol, runtime_checkable
 
+from layoutopt.errors import TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.types import Op, Signature, Slot, Storage, TensorType, Value
-from layoutopt.ops import OperandFormats
+from layoutopt.ops import OperandFormats, rule_of, storage_bytes
+from layoutopt.record import Record
 
 INNER_CONVERSION_FACTOR = 1.01
 """The price of a conversion inside an emulated op, as a multiple of one between ops, which several readers can share."""
@@ -96,11 +99,114 @@ class MultiTargetCostModel:
         return sum(model.conversion_seconds(value, src, dst) for model in self.models) / len(self.models)
 
 
+class Device(Record):
+    """A device of a platform.
+
+    Attributes:
+        name: its name.
+        model: the cost model of its target.
+        memory: the bytes of constants that it has room for.
+        ops: the op types and families of which it has kernels; None for all.
+        lacks: those of which it has none.
+    """
+
+    name: str
+    model: CostModel
+    memory: float = inf
+    ops: frozenset[str] | None = None
+    lacks: frozenset[str] = frozenset()
+
+    def has_kernel(self, op: Op) -> bool:
+        """Whether the device can run an op."""
+        rule = rule_of(op)
+        names = {op.kind} if rule is None else {op.kind, rule.family}
+        return (self.ops is None or not names.isdisjoint(self.ops)) and names.isdisjoint(self.lacks)
+
+
+class DeviceLink(Record):
+    """A link between devices.
+
+    Attributes:
+        devices: the names of the devices; each of them is linked with each other one, in both directions.
+        bandwidth: bytes per second.
+        latency: seconds of a transfer of no bytes.
+        converts: whether a transfer changes the format of a tensor at no further cost.
+    """
+
+    devices: tuple[str, ...]
+    bandwidth: float
+    latency: float = 0.0
+    converts: bool = False
+
+    def seconds(self, nbytes: float) -> float:
+        """Estimated seconds of a transfer."""
+        return self.latency + nbytes / self.bandwidth
+
+
+class Platform:
+    """Devices that run one model together: a kernel has the price of the device of its signature.
+
+    Args:
+        name: the name of the platform.
+        devices: the devices, the host first, which has the inputs and outputs of the model and runs control flow.
+        links: the links; of two devices the first one with both counts.
+        dialect: the default output dialect.
+    """
+
+    def __init__(
+        self, name: str, devices: Sequence[Device], links: Sequence[DeviceLink] = (), dialect: str = "functions"
+    ) -> None:
+        self.name, self.dialect = name, dialect
+        self.devices, self.links = tuple(devices), tuple(links)
+        self.models = {each.name: each.model for each in devices}
+
+    def link(self, *devices: str) -> DeviceLink | None:
+        """The link between two devices."""
+        return next((each for each in self.links if {*devices} <= {*each.devices}), None)
+
+    def preferred_formats(self, op: Op) -> Sequence[OperandFormats]:
+        """The formats that the kernels of any device require."""
+        return distinct(formats for each in self.devices for formats in each.model.preferred_formats(op))
+
+    def kernel_seconds(self, op: Op, signature: Signature) -> float:
+        """Estimated seconds on the device of the signature; on the fastest one if it has none."""
+        models = [self.models[signature.device]] if signature.device else self.models.values()
+        return min(model.kernel_seconds(op, signature) for model in models)
+
+    def conversion_seconds(self, value: Value, src: Storage, dst: Storage) -> float:
+        """Estimated seconds of a conversion, the transfer between devices included."""
+        return self.conversion(value, src, dst)[0]
+
+    def conversion(self, value: Value, src: Storage, dst: Storage) -> tuple[float, str]:
+        """Estimated seconds of a conversion, and the device that changes the format: before or after the transfer."""
+        if src.is_on(dst.device):
+            device = dst.device or src.device
+            models = {device: self.models[device]} if device else self.models
+            return min((each.conversion_seconds(value, src, dst), name) for name, each in models.items())
+        link = self.link(src.device, dst.device)
+        assert link is not None, (src, dst)
+        before, after = dst.placed(src.device), src.placed(dst.device)
+        first, last = (link.seconds(storage_bytes(value, each)) for each in (before, after))
+        if link.converts:
+            return max(first, last), dst.device
+        return min(
+            (last + self.models[dst.device].conversion_seconds(value, after, dst), dst.device),
+            (first + self.models[src.device].conversion_seconds(value, src, before), src.device),
+            key=lambda each: each[0],
+        )
+
+
 def targets_of(model: CostModel) -> tuple[CostModel, ...]:
     """The cost model of each target."""
     return model.models if isinstance(model, MultiTargetCostModel) else (model,)
 
 
 def for_targets(models: Sequence[CostModel]) -> CostModel:
-    """One cost model for one or several targets."""
+    """One cost model for one or several targets.
+
+    Raises:
+        TargetError: one of several is a platform.
+    """
+    if len(models) > 1 and (platform := next((each for each in models if isinstance(each, Platform)), None)):
+        raise TargetError("a platform is planned for alone", where=platform.name, hint="name one target")
     return models[0] if len(models) == 1 else MultiTargetCostModel(models)

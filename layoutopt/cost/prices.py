@@ -152,7 +152,7 @@ class Prices:
         """Seconds of an op at one size, without epilogues."""
         if not self.standard or isinstance(rule_of(op), View):
             return self._seconds_in_kernels(op, signature)
-        inner = self._seconds_in_kernels(op, canonical_signature(op))
+        inner = self._seconds_in_kernels(op, canonical_signature(op).placed(signature.device))
         moved = INNER_CONVERSION_FACTOR * self._standard_conversions(op, signature)
         return inner + self._short_reads(op, signature) + moved
 
@@ -163,19 +163,20 @@ class Prices:
             return seconds
         if self.is_default_kernel is not None:
             if op not in self._default_seconds:
-                chosen = (each for each in self._signatures_of_kernels(op) if self.is_default_kernel(op, each))
+                chosen = (each for each in self._signatures_of_kernels(op, "") if self.is_default_kernel(op, each))
                 self._default_seconds[op] = min((self._seconds_if_fused(op, each) for each in chosen), default=0.0)
             seconds = max(seconds, self._default_seconds[op])
         if self.converts_in_kernels and not isinstance(rule, View):
-            found = (self._kernel_with_conversions(op, each) for each in self._signatures_of_kernels(op))
+            kernels = self._signatures_of_kernels(op, signature.device)
+            found = (self._kernel_with_conversions(op, each) for each in kernels)
             seconds = min([seconds, *found])
         return seconds
 
-    def _signatures_of_kernels(self, op: Op) -> Iterator[Signature]:
+    def _signatures_of_kernels(self, op: Op, device: str) -> Iterator[Signature]:
         rule = rule_of(op)
         assert rule is not None
         found = (rule.signature(op, dict(formats)) for formats in self.model.preferred_formats(op))
-        return (each for each in found if isinstance(each, Signature))
+        return (each.placed(device) for each in found if isinstance(each, Signature))
 
     def _seconds_if_fused(self, op: Op, signature: Signature) -> float:
         """Seconds of the kernel for the signature, or the remaining share if a blocked convolution computes the op."""

@@ -1,22 +1,23 @@
 """The dialect `ascend`: functions with the operators and format names of Ascend's compiler. CastData is TransData.
 
     y = layoutopt.ascend.TransData <src_format = "NCHW", dst_format = "NC1HWC0", src_subformat = 0, dst_subformat = 0,
-                                    groups = 1, origin_format = "NCHW"> (x)
-    z = layoutopt.ascend.Conv_NC1HWC0 <input_formats = ["NC1HWC0", "FRACTAL_Z"], output_formats = ["NC1HWC0"], ...> (y, w)
+                                    groups = 1> (x)
+    z = layoutopt.ascend.Conv2D <strides = [1, 1, 1, 1], pads = [1, 1, 1, 1], dilations = [1, 1, 1, 1], groups = 1,
+                                 data_format = "NCHW", offset_x = 0, input_formats = ["NC1HWC0", "FRACTAL_Z"],
+                                 output_formats = ["NC1HWC0"], kernel_shape = [3, 3]> (y, w)
 
 Arrays have the published shapes, such as (C1 * H * W, N1, 16, C0) for FRACTAL_Z. Grouped filters, depthwise filters and those
 of NC1HWC0_C04 include the zeros of their storages. Functions with different bodies are overloads, so that a node has the name
 of its op. An op with a format that the compiler does not name is written as in `functions`.
 
-The attribute `origin_format` is an addition: in that compiler it is a property of the tensor. A TransData between NC1HWC0 and
-FRACTAL_NZ is one node here and two in that compiler, through NCHW. A TransData in front of a Transpose that moves no bytes is
-one node too, named by the axes behind the Transpose.
-
-Source: REG_OP(TransData) in Ascend op_proto transformation_ops.h; SetTransDataSrcFormat in Ascend ge trans_op_creator.cc.
+TransData converts between the pairs of formats of CANN's table; other conversions are steps through plain formats, and those
+that no steps reach are CastData as in `functions`. The attributes `input_formats`, `output_formats` and `kernel_shape` are
+additions: in that compiler they are properties of tensors. `docs/ascend.md` lists the operators, and the sources.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise, product
 from math import prod
 from typing import TypeAlias
 
@@ -29,9 +30,9 @@ from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import DOMAIN, Graph, is_cast
 from layoutopt.ir.sizes import is_symbolic
-from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Slot, Storage, Value
-from layoutopt.ops import rule_of
-from layoutopt.ops.builder import OpBuilder
+from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Signature, Slot, Storage, Value
+from layoutopt.ops import X, Y, rule_of
+from layoutopt.ops.builder import OpBuilder, write_plain
 from layoutopt.record import Record
 
 # The names of formats in Ascend's compiler, and the shapes that it publishes for them.
@@ -58,7 +59,12 @@ _BLOCKS = (16, _CUBE_FLOAT32, 32, 64, 128, 256)
 
 
 def common_origin(formats: Sequence[Format], dtype: DType) -> tuple[str, list[str]] | None:
-    """An origin format under which all given formats of one tensor have names, and the names; None if there is none.
+    """An origin format under which all given formats of one tensor have names, and the names; None if there is none."""
+    return next(_common_origins(formats, dtype), None)
+
+
+def _common_origins(formats: Sequence[Format], dtype: DType) -> Iterator[tuple[str, list[str]]]:
+    """The origin formats under which all given formats of one tensor have names, and the names.
 
     The axes of the tensor may be permuted for that: a Transpose moves no bytes here, so a conversion in front of it is the same
     as one behind it.
@@ -68,8 +74,7 @@ def common_origin(formats: Sequence[Format], dtype: DType) -> tuple[str, list[st
         for origin, names in _tables(formats[0].rank, _blocks(dtype)).items():
             found = [names.get(format, "") for format in relabelled]
             if all(found):
-                return origin, found
-    return None
+                yield origin, found
 
 
 def format_name(format: Format, dtype: DType) -> str | None:
@@ -167,7 +172,7 @@ _STEPS_SINCE = 10  # the opset from which Slice takes steps
 class PackedFilter(Record):
     """The packing of the filter of a convolution.
 
-    Args:
+    Attributes:
         slot: the operand that is the filter.
         name: the name of its storage.
         storage: the positions of its elements.
@@ -296,27 +301,95 @@ class Ascend(Functions):
         return published_shape(format, shape)
 
     def label(self, op: Op) -> Label:
-        """The label with the format names of Ascend's compiler, if it names all formats of the op."""
+        """The label with the operator and format names of Ascend's compiler, if it names all formats of the op."""
         return (_cast(op) if is_cast(op) else _call(op)) or super().label(op)
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
-        """Write a function call; filters that no format can describe are packed first."""
+        """Write a function call; filters that no format can describe are packed first, conversions are TransData in steps."""
+        if is_cast(op) and builder.ops:
+            self._write_steps(graph, op, builder, outputs)
+            return
         filter = packed_filter(op)
         if filter is not None and builder.ops:
             read_packed_filter(graph, op, builder, filter)
         super().write(graph, op, builder, outputs)
 
+    def _write_steps(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+        """Write a conversion as TransData between pairs of `TRANSDATA`, Transposes of plain formats, and Reshapes."""
+        formats = _route(op)
+        if {each.op_type for each in builder.ops} == {"Reshape"} or all(each.is_plain for each in formats):
+            write_plain(graph, op, builder, outputs)
+            return
+        if len(formats) == 2:
+            super().write(graph, op, builder, outputs)
+            return
+        value, logical = builder.given_input(0), op.x
+        for number, (before, after) in enumerate(pairwise(formats)):
+            source, result = (Value(logical.name, logical.type, storage=Storage(each)) for each in (before, after))
+            step = op.copy((source,), (result,), name=f"{op.name}_{number}", order=(*op.order, number))
+            step.signature = Signature((Storage(before),), (Storage(after),))
+            output = outputs[0]
+            if after is not formats[-1]:
+                output = graph.new_value(f"{op.y.name}_{number}", logical.type_with(self.shape(after, logical.dims)))
+            steps = OpBuilder(step, (value,), (output,), {X: before, Y: after}, graph.opsets[""], step.name, self.shape)
+            given = steps.input(0)
+            assert given is not None
+            steps.set_output(0, steps.convert(given, before, after, logical.dims))
+            self.write(graph, step, steps, [output])
+            value = output
+
+
+TRANSDATA = frozenset(
+    pair
+    for plain, stored in (
+        ("NCHW", "NC1HWC0"),
+        ("NHWC", "NC1HWC0"),
+        ("ND", "FRACTAL_NZ"),
+        ("NCHW", "FRACTAL_Z"),
+        ("HWCN", "FRACTAL_Z"),
+        ("NCDHW", "NDC1HWC0"),
+        ("NDHWC", "NDC1HWC0"),
+        ("NCDHW", "FRACTAL_Z_3D"),
+        ("DHWCN", "FRACTAL_Z_3D"),
+    )
+    for pair in ((plain, stored), (stored, plain))
+)
+"""The pairs of formats that TransData converts (`docs/ascend.md`), but for those of one direction and one element type."""
+
+
+def _transdata(src: Format, dst: Format, dtype: DType) -> tuple[str, str] | None:
+    """The names of two formats under one origin format, if TransData converts between them."""
+    found = ((names[0], names[1]) for _, names in _common_origins([src, dst], dtype))
+    return next((names for names in found if names in TRANSDATA), None)
+
+
+def _route(op: Op) -> list[Format]:
+    """The formats of a conversion by TransData and Transposes, the fewest steps; the two ends if there is no such way."""
+    source, result, dtype = op.x.storage, op.y.storage, op.x.dtype
+    assert source is not None and result is not None and dtype is not None
+    ends, plain = (source.format, result.format), [Format.plain(order) for order in _orders(source.format.rank)]
+
+    def is_step(src: Format, dst: Format) -> bool:
+        return (src.is_plain and dst.is_plain) or _transdata(src, dst, dtype) is not None
+
+    for count in range(3):
+        for between in product(plain, repeat=count):
+            way = [ends[0], *between, ends[1]]
+            if all(is_step(*step) for step in pairwise(way)):
+                return way
+    return [*ends]
+
 
 def _cast(op: Op) -> Label | None:
-    """The label of a TransData; None if a format has no name, or if only the padding state changes."""
+    """The label of a TransData; None if there is none for this pair of formats."""
     source, result, dtype = op.x.storage, op.y.storage, op.x.dtype
     assert dtype is not None and source is not None and result is not None
-    found = common_origin([source.format, result.format], dtype)
-    if found is None or found[1][0] == found[1][1]:
+    names = _transdata(source.format, result.format, dtype)
+    if names is None:
         return None
-    origin, (src, dst) = found
-    attributes: dict[str, Attribute] = {"src_format": src, "dst_format": dst, "src_subformat": 0, "dst_subformat": 0}
-    return Label(CAST, attributes | {"groups": 1, "origin_format": origin}, ASCEND, has_overloads=True)
+    attributes: dict[str, Attribute] = dict(zip(("src_format", "dst_format"), names, strict=True))
+    attributes |= {"src_subformat": 0, "dst_subformat": 0, "groups": 1}
+    return Label(CAST, attributes, ASCEND, has_overloads=True, replaces_attributes=True)
 
 
 def _call(op: Op) -> Label | None:
@@ -334,7 +407,47 @@ def _call(op: Op) -> Label | None:
     given, computed = (tuple(each or "" for each in side) for side in (inputs, outputs))
     first = dict.fromkeys(side[0] for side in (given, computed) if side and side[0])
     attributes: dict[str, Attribute] = {"input_formats": given, "output_formats": computed}
-    return Label("_".join([op.op_type, *first]), attributes | _kernel_shape(op), ASCEND, has_overloads=True)
+    attributes |= _kernel_shape(op)
+    registered = _registered(op, filter)
+    if registered is not None:
+        name, own = registered
+        return Label(name, own | attributes, ASCEND, has_overloads=True, replaces_attributes=True)
+    return Label("_".join([op.op_type, *first]), attributes, ASCEND, has_overloads=True)
+
+
+def _registered(op: Op, filter: PackedFilter | None) -> tuple[str, dict[str, Attribute]] | None:
+    """The operator that CANN registers for a product or convolution, and its attributes; None for other ops.
+
+    Strides and dilations count all axes of the image; pads are those before and behind each spatial axis. A signal is an image
+    of one row.
+    """
+    rank, pads = op.x.rank or 0, op.attributes.get("auto_pad", "NOTSET")
+    is_plain_gemm = op.kind == "Gemm" and op.attributes.get("alpha", 1.0) == op.attributes.get("beta", 1.0) == 1.0
+    if is_plain_gemm or (op.kind == "MatMul" and max(rank, op.y.rank or 0) == 2):
+        transposed = {f"transpose_x{side}": op.integer(name) for side, name in ((1, "transA"), (2, "transB"))}
+        return "MatMulV2", {**transposed, "offset_x": 0}
+    if op.kind == "MatMul":
+        return "BatchMatMulV2", {"adj_x1": 0, "adj_x2": 0, "offset_x": 0}
+    if op.kind != "Conv" or pads not in ("NOTSET", "VALID"):
+        return None
+    return _convolution(op, rank - 2, is_depthwise=filter is not None and isinstance(filter.storage, C1HWNCoC0))
+
+
+def _convolution(op: Op, spatial: int, *, is_depthwise: bool) -> tuple[str, dict[str, Attribute]]:
+    row = (1,) if spatial == 1 else ()
+    strides, dilations = (op.integers(name, (1,) * spatial) for name in ("strides", "dilations"))
+    pads = op.integers("pads", (0,) * 2 * spatial)
+    sides = (0, 0) * len(row) + tuple(pads[side] for axis in range(spatial) for side in (axis, axis + spatial))
+    attributes: dict[str, Attribute] = {
+        "strides": (1, 1, *row, *strides),
+        "pads": sides,
+        "dilations": (1, 1, *row, *dilations),
+        "data_format": "NCDHW" if spatial == 3 else "NCHW",
+        "offset_x": 0,
+    }
+    if is_depthwise:
+        return "DepthwiseConv2D", attributes
+    return ("Conv3D" if spatial == 3 else "Conv2D"), attributes | {"groups": op.integer("group", 1)}
 
 
 def _kernel_shape(op: Op) -> dict[str, Attribute]:

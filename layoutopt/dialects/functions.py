@@ -33,12 +33,14 @@ class Label:
         attributes: the attributes that declare its formats.
         domain: the domain of the function.
         has_overloads: whether functions with the same name and other bodies are overloads; otherwise their names get a number.
+        replaces_attributes: whether these are all attributes; the body then contains the values of those of the op.
     """
 
     name: str
     attributes: Mapping[str, Attribute]
     domain: str = DOMAIN
     has_overloads: bool = False
+    replaces_attributes: bool = False
 
 
 class Functions(Dialect):
@@ -65,7 +67,7 @@ class Functions(Dialect):
             return
         stop_qdq_propagation(graph, builder)
         label = self.label(op)
-        draft = _draft(graph, op, builder, label.attributes)
+        draft = _draft(graph, op, builder, label)
         function = _find_or_add(graph, label, draft)
         present = [value for value in outputs if value is not None]
         call = Op(
@@ -78,6 +80,7 @@ class Functions(Dialect):
             name=op.name,
             attributes=dict(draft.attributes),
             order=op.order,
+            device=op.device,
         )
         graph.opsets.setdefault(label.domain, 1)
         graph.add_op(call)
@@ -91,7 +94,7 @@ class _Draft(Struct):
     attributes: dict[str, Attribute] = field(default_factory=dict)
 
 
-def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, Attribute]) -> _Draft:
+def _draft(graph: Graph, op: Op, builder: OpBuilder, label: Label) -> _Draft:
     """The body with the recorded ops: inputs become parameters, lists of integers and attributes become references."""
     draft = _Draft(Graph(opsets={"": graph.opsets.get("", 0)}))
     body = draft.body
@@ -99,7 +102,9 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, At
     for number, constant in enumerate(builder.constants):
         if _is_call_attribute(graph, constant):
             values[constant] = body.add_value(Value(f"c{number}", OpaqueType()))
-            body.add_op(_reference(graph, draft, constant, values[constant], number))
+            reference = _reference(draft, constant, number, is_literal=label.replaces_attributes)
+            attributes = {"value_ints": reference}
+            body.add_op(Op("Constant", (), (values[constant],), version=graph.opsets[""], attributes=attributes))
     for recorded in builder.ops:
         for value in recorded.inputs:
             if value is not None and value not in values:
@@ -112,9 +117,11 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, attributes: Mapping[str, At
             if value is not None:
                 values[value] = body.add_value(Value(f"t{len(values)}", OpaqueType()))
         sides = (tuple(value and values[value] for value in side) for side in (recorded.inputs, recorded.outputs))
-        body.add_op(recorded.copy(*sides, attributes=_referenced(op, recorded, draft.attributes)))
+        is_literal = label.replaces_attributes
+        attributes = recorded.attributes if is_literal else _referenced(op, recorded, draft.attributes)
+        body.add_op(recorded.copy(*sides, attributes=dict(attributes)))
     body.outputs = [values[builder.outputs[index]] for index in sorted(builder.outputs)]
-    draft.attributes.update(attributes)
+    draft.attributes.update(label.attributes)
     rule = rule_of(op)
     if rule is not None and rule.is_pseudo_op:  # none of the recorded ops is the op itself, whose attributes define it
         draft.attributes.update(op.attributes)
@@ -126,13 +133,15 @@ def _is_call_attribute(graph: Graph, constant: Value) -> bool:
     return graph.opsets.get("", 0) >= _VALUE_INTS_SINCE and constant.dtype is DType.INT64 and constant.rank == 1
 
 
-def _reference(graph: Graph, draft: _Draft, constant: Value, value: Value, number: int) -> Op:
-    """A Constant whose elements are an attribute of the call."""
+def _reference(draft: _Draft, constant: Value, number: int, *, is_literal: bool) -> Attribute:
+    """The elements of a constant, which become an attribute of the call unless they are literal."""
     assert constant.data is not None
+    elements = tuple(int(item) for item in constant.data.numpy())
+    if is_literal and elements:
+        return elements
     name = f"{constant.name.rsplit('/', 1)[-1].rsplit('_', 1)[0]}_{number}"
-    draft.attributes[name] = tuple(int(item) for item in constant.data.numpy())
-    attributes: dict[str, Attribute] = {"value_ints": Opaque("ref", ReferenceAttribute(name, "INTS"))}
-    return Op("Constant", (), (value,), version=graph.opsets.get("", 0), attributes=attributes)
+    draft.attributes[name] = elements
+    return Opaque("ref", ReferenceAttribute(name, "INTS"))
 
 
 def _referenced(op: Op, recorded: Op, given: dict[str, Attribute]) -> dict[str, Attribute]:

@@ -3,7 +3,9 @@
 The dialect `standard` is the same on plans with the formats that ONNX can express, for every runtime.
 """
 
+from layoutopt.dialects.group_norms import MeansPerChannel
 from layoutopt.dialects.lowering import Dialect
+from layoutopt.dialects.onnxruntime.winograd import PlainWinograd
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, ShareTransposes, SimplifyReshapes
 from layoutopt.passes import HoistFromQdqGroups
 
@@ -26,8 +28,10 @@ class Ops(Dialect):
 class Standard(Ops):
     """Writes standard ONNX ops in the formats that they have: Relu in NHWC  -->  Relu on an array of that shape.
 
-    A convolution has another format only if it is pinned, and is then written with Transposes, as in the dialect `ops`.
+    A convolution has another format only if it is pinned, and is then written with Transposes, as in the dialect `ops`. Where
+    kernels of the runtime are timed, 3x3 convolutions may be written by Winograd's algorithm, and group normalisations by means
+    per channel.
     """
 
     name = "standard"
-    passes = (*Ops.passes[: -len(COMPACT)], ShareTransposes(), *COMPACT)
+    passes = (*Ops.passes[: -len(COMPACT)], ShareTransposes(), PlainWinograd(), MeansPerChannel(), *COMPACT)

@@ -16,7 +16,7 @@ import onnx_ir
 from msgspec import Struct, field
 
 from layoutopt import onnx_io
-from layoutopt.cost import CostModel, MultiTargetCostModel, for_targets, targets_of
+from layoutopt.cost import CostModel, MultiTargetCostModel, Platform, for_targets, targets_of
 from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
 from layoutopt.dialects import DIALECTS, Dialect, Functions
 from layoutopt.driver.model_faults import reporting_invalid_model
@@ -32,6 +32,7 @@ from layoutopt.passes.base import Moment, Pass, PassContext, PassResult, Pipelin
 from layoutopt.registry import package_of
 from layoutopt.report.schema import Counts, GainReport, MeasurementReport, PortableReport, PricesReport
 from layoutopt.runtime.custom_ops import kernel_libraries
+from layoutopt.runtime.engines import Engine, OnnxRuntime, find_engine
 from layoutopt.sample_inputs import InputSet, input_sets
 from layoutopt.verification import Verification
 
@@ -63,6 +64,7 @@ class Job(Struct):
             were read, where these are not the default ones.
         target_model: the cost model of the target with all its kernels, also those that the runtime lacks.
         runtime: the program that runs the result.
+        engine: its adapter, if the result is run on this machine in another program than onnxruntime; None otherwise.
         dialect: the output dialect.
         pipeline: the passes before lowering.
         context: the state that passes share.
@@ -84,6 +86,7 @@ class Job(Struct):
     stamp: dict[str, Any]
     target_model: CostModel
     runtime: RuntimeSpec
+    engine: Engine | None
     dialect: Dialect
     pipeline: Pipeline
     context: PassContext
@@ -107,8 +110,13 @@ class Job(Struct):
         check_types(options)
         texts, sizes = checked_pins(options.pins), checked_dims(options.dims)
         target_model = cost_model_of(options.target)
+        platform = target_model if isinstance(target_model, Platform) else None
+        devices = checked_devices(options.devices, platform)
         runtime, dialect = runtime_and_dialect(options.runtime, options.dialect, target_model)
         check_dialect(options, dialect)
+        if platform is not None and dialect.is_native:
+            hint = "leave the dialect and the runtime out, or name others"
+            raise ArgumentError("is not written for the devices of a platform", where=dialect.name, hint=hint)
         stamp = {
             "target": target_model.name,
             "runtime": runtime.name,
@@ -116,6 +124,7 @@ class Job(Struct):
             "pins": texts,
             "dims": {name: as_range(given) for name, given in sizes.items()},
             **{name: getattr(options, name) for name in ("mode", "max_growth", "portable", "sessions")},
+            **({"devices": devices} if devices else {}),
         }
         context = PassContext(
             runtime.restricted(target_model),
@@ -125,6 +134,8 @@ class Job(Struct):
             keeps_qdq_groups=dialect.keeps_qdq_groups,
             sessions=options.sessions,
             find_epilogues=runtime.epilogues,
+            platform=platform,
+            devices=devices,
         )
         return cls(
             path_text(options.model) if isinstance(options.model, str | PathLike) else "model",
@@ -135,6 +146,7 @@ class Job(Struct):
             stamp,
             target_model,
             runtime,
+            engine_of(runtime, options),
             dialect,
             options.pipeline or default_pipeline(options.mode),
             context,
@@ -319,6 +331,18 @@ def runtime_and_dialect(runtime: object, dialect: object, cost_model: CostModel)
     return spec, _dialect(spec.dialects[0])
 
 
+def engine_of(runtime: RuntimeSpec, options: Options) -> Engine | None:
+    """The adapter of a runtime other than onnxruntime, if the options need it; None otherwise.
+
+    Raises:
+        LayoutoptError: it cannot be loaded, or its program is not installed.
+    """
+    is_needed = options.verify or options.measure or options.calibrate
+    if not is_needed or runtime.engine in ("", OnnxRuntime.name):
+        return None
+    return find_engine(runtime.engine)
+
+
 def _dialect(name: object) -> Dialect:
     if not isinstance(name, str) or name not in DIALECTS:
         where = name if isinstance(name, str) and name else f"dialect={name!r:.80}"
@@ -379,6 +403,23 @@ def checked_dims(dims: Dims | None) -> dict[str, int | Range]:
             what = f"{low} is no size" if low == high else f"{low}:{high} is no range of sizes"
             raise DimensionError(what, where=name, hint="give sizes of at least 1, the smaller one first")
         found[name] = low if pair is not given else (low, high)
+    return found
+
+
+def checked_devices(devices: Mapping[str, str] | None, platform: Platform | None) -> dict[str, str]:
+    """The devices of ops by op type or beginning of the name.
+
+    Raises:
+        ArgumentError: they are no mapping to devices of the target, which is a platform.
+    """
+    hint = 'give a mapping from op types or beginnings of names to devices, as in {"Conv": "npu"}'
+    found = dict(_items("devices", devices, hint))
+    if found and platform is None:
+        raise ArgumentError("the target is no platform", where="devices", hint="give a platform file as target")
+    for key, name in found.items():
+        if platform is not None and name not in platform.models:
+            names = ", ".join(platform.models)
+            raise ArgumentError(f"no device '{name}'", where=f"devices[{key!r}]", hint=f"there are {names}")
     return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import onnx_ir
+from msgspec.structs import replace
 
 from layoutopt.driver.job import Job
 from layoutopt.driver.prices import VARIABLE
@@ -16,10 +17,10 @@ from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.report.schema import MeasuredReport, MeasurementReport
 from layoutopt.runtime.errors import RUN_ERRORS, RUN_OR_MEMORY_ERRORS, error_message
 from layoutopt.runtime.kernel_queries import blocked_channels
-from layoutopt.runtime.session import Session
 from layoutopt.sample_inputs import Feed, SampleInputs, Style, sizes_text
-from layoutopt.timing.speed_up import Run, SpeedUp, measure_in_turns, speed_ups
+from layoutopt.timing.speed_up import Run, SpeedUp, engine_clock, measure_in_turns, speed_ups
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, RunnableCopies
+from layoutopt.verification.runnable import AnySession
 
 _MAX_RUN_SECONDS = 5.0
 """Processor time per thread of a run of the original above which it is not measured: a measurement has at least 18 runs."""
@@ -53,11 +54,13 @@ def measure(
         job.progress("measuring")
         try:
             original = Runnable(job.path, has_float16=graph.has_dtype(DType.FLOAT16)) if job.path else copies.of(source)
-            models, sizes = (original, copies.of(final)), measured_sizes(graph, job.context.sizes)
+            models = [replace(each, engine=job.engine) for each in (original, copies.of(final))]
+            sizes = measured_sizes(graph, job.context.sizes)
             is_paired = weight_bytes(source) <= _MAX_PAIRED_BYTES
             rows, skipped = measured_rows(models, samples, sizes, job.options.threads, is_paired=is_paired)
         except RUN_OR_MEMORY_ERRORS as error:
-            reason = error_message(error)
+            program = f"{job.engine.name}: " if job.engine is not None else ""
+            reason = f"{program}{error_message(error)}"
     job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows, skipped=skipped)
     return reason_to_keep(rows)
 
@@ -67,7 +70,7 @@ def obstacle(job: Job, source: onnx_ir.Model) -> str:
     block = job.context.block
     if not job.options.measure or os.environ.get(VARIABLE):
         return "off"
-    if not job.dialect.is_native:
+    if not job.dialect.is_native and job.engine is None:
         return f"{job.runtime.name} is not the onnxruntime of this machine"
     if block and block != blocked_channels():
         return f"this machine has no blocks of {block} channels"
@@ -78,7 +81,7 @@ def obstacle(job: Job, source: onnx_ir.Model) -> str:
 def measured_rows(
     models: Sequence[Runnable], samples: SampleInputs, sizes: Sequence[dict[str, int]], threads: int, *, is_paired: bool
 ) -> tuple[list[MeasuredReport], list[dict[str, int]]]:
-    """The speed-up of the second of two models at every size, and the sizes at which the first one does not run.
+    """The speed-up of the second of two models at every size, and the sizes at which onnxruntime does not run the first one.
 
     Args:
         models: the original and the rewritten model.
@@ -91,24 +94,27 @@ def measured_rows(
         LayoutoptError: the original does not run at the sizes of the plan, or the machine is busy.
     """
     feeds: list[Feed | None] = []
+    is_foreign = models[0].engine is not None
 
-    def runs_of(session: Session) -> list[Run]:
+    def runs_of(session: AnySession) -> list[Run]:
         if not feeds:  # it is the first session of the original
-            feeds.extend(feed_at(session, samples, each, threads) for each in sizes)
+            session_for_inputs = replace(models[0], engine=None).timed_session(threads) if is_foreign else session
+            feeds.extend(feed_at(session_for_inputs, samples, each, threads) for each in sizes)
         if feeds[0] is None:
             limit = f"{_MAX_RUN_SECONDS:.0f} s of processor time"
             raise LayoutoptError(f"the original does not run within {limit} on random inputs")
         return [partial(session.run, None, feed) for feed in feeds if feed is not None]
 
     sessions = [partial(each.timed_session, threads) for each in models]
-    blocks = measure_in_turns(sessions, runs_of, threads=threads, is_paired=is_paired, stops_early=True)
+    clock = engine_clock(threads) if is_foreign else None
+    blocks = measure_in_turns(sessions, runs_of, threads=threads, clock=clock, is_paired=is_paired, stops_early=True)
     pairs = list(zip(sizes, feeds, strict=True))
     measured = [each for each, feed in pairs if feed is not None]
     rows = [row(each, found) for each, found in zip(measured, speed_ups(blocks, 1), strict=True)]
     return rows, [each for each, feed in pairs if feed is None]
 
 
-def feed_at(session: Session, samples: SampleInputs, sizes: Mapping[str, int], threads: int = 1) -> Feed | None:
+def feed_at(session: AnySession, samples: SampleInputs, sizes: Mapping[str, int], threads: int = 1) -> Feed | None:
     """Inputs on which the original runs; None if there are none, a run takes too long, or memory is too small.
 
     Args:

@@ -168,6 +168,8 @@ class PlanOptions:
             formats); None for the target's own. The plan has the kernels that both the target and the runtime have.
         pins: formats that graph inputs, outputs or other values must have, by name: a Format or a name like "NHWC", with the
             letters of the value's axes as reports print them.
+        devices: the device of a platform that runs some ops, by op type or by the beginning of their names:
+            {"NonMaxSuppression": "cpu", "/backbone/": "npu"}.
         dims: sizes of symbolic dimensions to plan for and to verify at, or ranges of them, by name, or by `input[axis]` where
             they have none: {"batch": 1, "height": (256, 1024)}. They stay symbolic, and the result is right at every size.
         time_limit: seconds for planning, candidates to solver, after which the best plan so far is used, with its gap.
@@ -190,6 +192,14 @@ class PlanOptions:
         metavar="NAME=FORMAT",
         group=BASICS,
         scope="one model",
+    )
+    devices: Mapping[str, str] | None = option(
+        None,
+        "The device of a platform that runs ops of a type, or ops whose names begin like this. Can be repeated.",
+        key="device",
+        kind=list[str],
+        metavar="NAME=OP",
+        group=BASICS,
     )
     dims: "Dims | None" = option(
         None,

@@ -68,15 +68,18 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
     first = plan_with(model)
     if not reason and first.stopped:
         reason = "the time limit ended planning"
-    if not reason and isinstance(model, RooflineModel):
+    if not reason and isinstance(job.target_model, RooflineModel):
         store = _store(job)
-        times = RequestedTimes(store, MAX_SECONDS)
+        times = RequestedTimes(store, MAX_SECONDS, job.engine)
         with scratch_folder() as folder:
             original = _optimised_original(job, source, graph, folder)
-            found = refine_plan(graph, model, context.sizes, plan_with, times, first, original, job.progress)
+            restricted = job.runtime.restricted if job.engine is not None else None
+            found = refine_plan(
+                graph, job.target_model, context.sizes, plan_with, times, first, original, job.progress, restricted
+            )
         if found is not None:
             job.calibration, job.gain = _report(found, times, store.machine), gain_at_timed_prices(found)
-            context.time_graphs = RequestedTimes(store, MAX_SECONDS).of_graphs
+            context.time_graphs = RequestedTimes(store, MAX_SECONDS, job.engine).of_graphs
             return found.model, found.plan
         reason = "the time limit ended planning at the times of kernels"
     job.calibration = PricesReport(reason=reason)
@@ -98,7 +101,7 @@ def _report(found: RefinedPlan, times: RequestedTimes, machine: Machine) -> Pric
 
 def _optimised_original(job: Job, source: onnx_ir.Model, graph: Graph, folder: Path) -> Graph | None:
     """The original as onnxruntime runs it; None if it has float16, does not load, or is too large to be optimised for it."""
-    if graph.has_dtype(DType.FLOAT16):  # its kernels are not timed
+    if job.engine is not None or graph.has_dtype(DType.FLOAT16):  # its kernels are not timed
         return None
     if weight_bytes(source) > MAX_PREPACKED_BYTES:
         return None
@@ -118,8 +121,9 @@ def _obstacle(job: Job, graph: Graph) -> str:
         return "off"
     if options.profile is None and not _is_host(options.target):
         return f"{job.target_model.name} is not this machine"
-    if not job.dialect.is_native or not isinstance(job.context.cost_model, RooflineModel):
-        return "only kernels of onnxruntime on this machine are timed"
+    is_timed = job.dialect.is_native or job.engine is not None
+    if not is_timed or not isinstance(job.target_model, RooflineModel):
+        return f"kernels of {job.runtime.name} are not timed on this machine"
     return "kernels of quantised models are not timed" if has_quantized_ops(graph) else ""
 
 
@@ -137,7 +141,7 @@ def _store(job: Job) -> KernelStore:
         ArgumentError: the profile is no file of kernel times.
     """
     if job.options.profile is None:
-        return KernelStore(Machine.current(job.options.threads), default_folder())
+        return KernelStore(Machine.current(job.options.threads, job.engine), default_folder())
     path = Path(job.options.profile)
     try:
         return KernelStore.of_file(path)
@@ -166,8 +170,14 @@ def gain_at_target_prices(
     kernels: list[UsedKernel] = []
     if chooses_blocked_formats and not has_quantized_ops(graph):
         kernels = kernels_in_default_formats(graph, model, sizes)
-    before = total_seconds(kernels) if kernels else plan.baseline
-    return GainReport(baseline="folded", seconds_before=before, seconds_after=plan.seconds)
+    if kernels:
+        return GainReport(baseline="folded", seconds_before=total_seconds(kernels), seconds_after=plan.seconds)
+    return GainReport(
+        baseline="folded",
+        seconds_before=plan.baseline,
+        seconds_greedy=plan.greedy,
+        seconds_after=plan.seconds,
+    )
 
 
 def gain_at_timed_prices(found: RefinedPlan) -> GainReport:

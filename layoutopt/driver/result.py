@@ -16,6 +16,7 @@ from layoutopt.driver.job import Job
 from layoutopt.driver.lifting import OPTIMISED_BEFORE, Lifted
 from layoutopt.driver.model_faults import is_loadable
 from layoutopt.driver.prices import check_bound, within_growth
+from layoutopt.driver.splitting import split
 from layoutopt.driver.stages import UNVERIFIED, Outcome
 from layoutopt.errors import ArgumentError, UnverifiedError
 from layoutopt.files import is_same_file
@@ -24,7 +25,7 @@ from layoutopt.onnx_io.writer import WrittenFiles
 from layoutopt.passes.base import Note
 from layoutopt.planner import Plan
 from layoutopt.record import Record
-from layoutopt.report.builder import counts, dim_reports, graph_report, growth_report
+from layoutopt.report.builder import counts, dim_reports, graph_report, growth_report, platform_report
 from layoutopt.report.facts import facts_of, repairs_of, summary_text, warnings_of
 from layoutopt.report.schema import NoteReport, PassReport, PlanReport, Report, TargetReport, VerificationReport
 from layoutopt.verification import Verification
@@ -134,6 +135,22 @@ class Result(Record):
                 return onnx_io.copy(self.source, path, source=self.origin, reads=self.reads, force=force)
         return onnx_io.write(self.model, path, external_data, source=self.origin, reads=self.reads, force=force)
 
+    def split(self, folder: str | PathLike[str], *, force: bool = False) -> list[Path]:
+        """Write one model per partition of a result for a platform, and `manifest.json` with their order and devices.
+
+        Args:
+            folder: the folder, which is created if there is none.
+            force: replace existing files that are no partitions of the same model.
+
+        Returns:
+            The files.
+
+        Raises:
+            ArgumentError: no node of the result has a device.
+            OutputError: a file cannot be written, or must not be replaced.
+        """
+        return split(self.proto, Path(folder), source=self.origin, reads=self.reads, force=force)
+
 
 def _restored(model: bytes, *state: Any) -> Result:
     """The result with the state that pickle and copy keep."""
@@ -212,6 +229,9 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         inference.evaluate_extents(graph, sizes),
         keeps_qdq_groups=context.keeps_qdq_groups,
     )
+    platform = None
+    if context.platform is not None and context.plan is not None:
+        platform = platform_report(graph, context.platform, context.plan, ops, casts)
     nbytes = sum(tensor.nbytes for _, tensor in onnx_io.weights(model))
     report = Report(
         layoutopt_version=VERSION,
@@ -224,6 +244,7 @@ def _report(job: Job, model: onnx_ir.Model, graph: Graph, reason: str) -> Report
         sessions=context.sessions,
         changed=is_changed,
         reason=reason,
+        platform=platform,
         plan=plan_report(context.plan) if context.plan is not None else None,
         before=job.counts,
         after=counts(graph, inference.evaluate_extents(graph, sizes)) if is_changed else job.counts,

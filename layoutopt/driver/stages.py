@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 import onnx_ir
+from msgspec.structs import replace
 
 from layoutopt import inference, onnx_io
 from layoutopt.driver.job import LOWER, Job, lowered_passes
@@ -26,8 +27,10 @@ from layoutopt.passes.planning import has_quantized_ops, reason_to_keep
 from layoutopt.report.stamp import KEY, stamp
 from layoutopt.runtime.available_memory import return_freed_memory
 from layoutopt.runtime.baking import MAX_BAKED_BYTES, bake, drop_inner_types
+from layoutopt.runtime.engines import Engine
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.verification import CutCandidates, RunnableCopies, Verification, verify_rewrite
+from layoutopt.verification.comparison import PairOfModels
 from layoutopt.verification.cuts import locate_values
 from layoutopt.verification.runs import Request
 
@@ -74,6 +77,8 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
                 job.verification = verdict(final)
             difference = f"the rewritten model is not equivalent to the original: {job.verification.reason}"
             raise_unless_passed(job, job.verification, difference)
+            if job.engine is not None and (reason := verify_in(job.engine, job, lifted, copies, final)):
+                return reason
         return_freed_memory()
         if reason := measure(job, lifted.model, lifted.graph, lifted.samples, final, copies):
             return reason
@@ -86,10 +91,12 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
 def plan(job: Job, lifted: Lifted) -> str:
     """Plan the graph, and return the reason why the original should stay; empty if there is none yet.
 
-    A quantised model may gain by the dialect's passes after baking only.
+    A quantised model may gain by the dialect's passes after baking only, and one for an engine by those after lowering.
     """
     job.context.make_plan = partial(calibrated_plan, job, lifted.model)
     job.passes = job.pipeline.run(lifted.graph, job.context, job.watch)
+    if job.engine is not None and job.context.time_graphs is not None:
+        return ""
     return "" if job.dialect.baked_passes and has_quantized_ops(lifted.graph) else reason_to_keep(job.context)
 
 
@@ -101,7 +108,7 @@ def lower(job: Job, graph: Graph) -> Graph | str:
     lowered = job.dialect.lower(graph)
     job.passes += Pipeline(lowered_passes(job.dialect)).run(lowered, context, job.watch)
     # The baseline has packed weights, which training changes.
-    is_tried = context.pins or context.sessions == "fast" or context.mode == "training"
+    is_tried = context.pins or context.platform or context.sessions == "fast" or context.mode == "training"
     reason = context.reason_to_keep or ("" if is_tried else reason_of_loss(job.gain, context.growth.requests))
     return reason or lowered
 
@@ -176,7 +183,29 @@ def verify(
         copies,
         path=job.path,
         is_emulated=job.runtime.is_emulated,
+        has_devices=job.context.platform is not None,
     )
+
+
+def verify_in(engine: Engine, job: Job, lifted: Lifted, copies: RunnableCopies, final: onnx_ir.Model) -> str:
+    """Compare the final model in an engine with the original in onnxruntime, and return the reason to keep the original.
+
+    The reason is empty, unless the engine does not run the original, either, or computes it differently.
+
+    Raises:
+        VerificationError: the final model differs, and the original does not.
+    """
+    original = copies.of(lifted.model, job.path)
+    request = Request(job.context.pins, (), lifted.samples, defers_spread=True)
+    verdict = PairOfModels(original, replace(copies.of(final), engine=engine), request).verdict()
+    if verdict.status != "failed":
+        return ""
+    own = PairOfModels(original, replace(original, engine=engine), request).verdict()
+    if own.status == "failed":
+        return f"{engine.name} does not compute the original as onnxruntime does: {own.reason}"
+    difference = f"in {engine.name}, the rewritten model is not equivalent to the original: {verdict.reason}"
+    raise_unless_passed(job, verdict, difference)
+    return ""
 
 
 def raise_unless_passed(job: Job, verdict: Verification, difference: str) -> None:

@@ -3,10 +3,13 @@
 from collections.abc import Collection, Iterator, Sequence
 from math import inf
 
+from msgspec.structs import replace
+
 from layoutopt.explanation.plan_view import CastInPlan, PlanView
 from layoutopt.explanation.remedies import remedies
 from layoutopt.explanation.schema import Alternative, ConversionReport
 from layoutopt.formats import Format
+from layoutopt.ir.types import Padding
 from layoutopt.planner import GRAPH_OUTPUT, Cast, ProblemEdit
 
 _MAX_CONVERSIONS = 4  # conversions of an alternative that are listed
@@ -99,5 +102,6 @@ def _other_conversions(view: PlanView, choice: Sequence[int]) -> tuple[str, ...]
 def _text(view: PlanView, tensor: int, cast: int) -> str:
     """A conversion in one line: the tensor and both formats."""
     source, state = next(states for states, each in view.problem.tensors[tensor].casts.items() if each == cast)
-    value, target = view.values[tensor], view.storage(tensor, state).format
-    return f"{value.name}: {view.text(tensor, source)} to {value.format_text(target)}"
+    target = replace(view.storage(tensor, state), padding=Padding.ZERO)
+    value = view.values[tensor]
+    return f"{value.name}: {view.text(tensor, source)} to {target.placed_text(value.axis_letters or '')}"

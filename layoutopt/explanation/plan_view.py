@@ -100,8 +100,8 @@ class PlanView:
         return storage_key(self.values[tensor], self.storage(tensor, state))
 
     def text(self, tensor: int, state: int) -> str:
-        """The storage of a state with the letters of the tensor's axes."""
-        return self.storage(tensor, state).text(self.values[tensor].axis_letters or "")
+        """The storage of a state with the letters of the tensor's axes, and its device."""
+        return self.storage(tensor, state).placed_text(self.values[tensor].axis_letters or "")
 
     def nbytes(self, tensor: int, state: int) -> int:
         """The bytes of a tensor in a state, the mean over the sizes of symbolic dimensions; 0 if its shape is unknown."""

@@ -28,7 +28,7 @@ N0 = 16
 class GroupedFractalZ(Record):
     """FRACTAL_Z of a convolution with groups; N counts the output channels of all groups, C the input channels of one.
 
-    Args:
+    Attributes:
         groups: the groups of the convolution; with 1 the format is FRACTAL_Z.
         c0: input channels of a fractal.
     """
@@ -70,7 +70,7 @@ class GroupedFractalZ(Record):
 class FractalZC04(Record):
     """FRACTAL_Z_C04, for at most four input channels.
 
-    Args:
+    Attributes:
         c0: elements of a row of a fractal.
     """
 
@@ -93,7 +93,7 @@ class FractalZC04(Record):
 class C1HWNCoC0(Record):
     """C1HWNCoC0 of a depthwise filter (N, C, H, W): N is the multiplier, C the channels, as in HWCN of TensorFlow.
 
-    Args:
+    Attributes:
         c0: channels of a square.
     """
 

@@ -26,7 +26,7 @@ from layoutopt.registry import EntryPoints
 class Entry(Record):
     """A named format.
 
-    Args:
+    Attributes:
         name: the name in its system.
         system: the system, such as "oneDNN".
         notation: the format in the grammar of `Format.parse`, possibly with the placeholder {C0}.

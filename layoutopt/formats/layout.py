@@ -22,7 +22,7 @@ Index = NDArray[np.int64]
 class Layout(Record):
     """The offset of each element of a tensor in memory.
 
-    Args:
+    Attributes:
         format: the order of the parts.
         shape: the logical shape, without symbolic extents.
     """

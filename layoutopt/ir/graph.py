@@ -538,8 +538,10 @@ def is_cast(op: Op | None) -> bool:
 
 
 def storage_name(value: Value, storage: Storage) -> str:
-    """The name of the copy of a value's tensor in a storage: the tensor's name, with the format unless it is canonical."""
-    return value.tensor if storage.format.is_canonical else name_with_format(value, storage)
+    """The name of the copy of a value's tensor in a storage: with a format that is not canonical, and with another device."""
+    name = value.tensor if storage.format.is_canonical else name_with_format(value, storage)
+    is_there = value.storage is None or value.storage.device in ("", storage.device)
+    return name if is_there else f"{name}__{storage.device}"
 
 
 def name_with_format(value: Value, storage: Storage) -> str:
@@ -549,10 +551,10 @@ def name_with_format(value: Value, storage: Storage) -> str:
 
 
 def moves(value: Value, required: Storage) -> bool:
-    """Whether the conversion of a value to a storage changes bytes: their order, or the padding elements."""
+    """Whether the conversion of a value to a storage, on any device, changes bytes: their order, or the padding elements."""
     if value.storage is None or value.shape is None:
         return False
-    return not value.storage.satisfies(required, value.shape)
+    return not value.storage.placed(required.device).satisfies(required, value.shape)
 
 
 def insert_cast(graph: Graph, value: Value, required: Storage) -> Value:
@@ -561,7 +563,8 @@ def insert_cast(graph: Graph, value: Value, required: Storage) -> Value:
     Its padding is zero, or that of the source if the bytes need not move.
     """
     assert value.storage is not None
-    storage = Storage(required.format, Padding.ZERO if moves(value, required) else value.storage.padding)
+    padding = Padding.ZERO if moves(value, required) else value.storage.padding
+    storage = Storage(required.format, padding, required.device)
     result = graph.new_value(
         storage_name(value, storage), value.type, storage=storage, tensor=value.tensor, origin=value.origin
     )
@@ -608,7 +611,8 @@ def _op_text(op: Op) -> str:
     operands = f"{own} | {captured}".lstrip() if captured else own
     attributes = ", ".join(f"{name}={_attribute_text(value)}" for name, value in sorted(op.attributes.items()))
     kind = op.op_type if op.domain in ("", "layoutopt") else op.kind
-    return f"{results} = {kind}({operands})" + (f" {{{attributes}}}" if attributes else "")
+    device = f" on {op.device}" if op.device else ""
+    return f"{results} = {kind}({operands})" + (f" {{{attributes}}}" if attributes else "") + device
 
 
 def _declaration(value: Value) -> str:

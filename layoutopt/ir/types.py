@@ -1,7 +1,7 @@
 """Element types, tensor types, values, ops, padding states, storages, signatures, and model-local functions.
 
 A *logical tensor* is what ONNX defines: axes in its order, and a logical shape. It never changes. A `Storage` is the
-way its elements are stored: a `Format`, and the state of the padding elements of that format.
+way its elements are stored: a `Format`, the state of the padding elements of that format, and the device of a platform.
 """
 
 from collections.abc import Iterable
@@ -122,10 +122,14 @@ class Padding(IntEnum):
 
 
 class Storage(Record):
-    """The format of a stored tensor and the state of its padding (ZERO if it has none)."""
+    """The format of a stored tensor, the state of its padding (ZERO if it has none), and the device that stores it.
+
+    Without a device it is on every device: constants are, and all tensors of a target that is no platform.
+    """
 
     format: Format
     padding: Padding = Padding.ZERO
+    device: str = ""
 
     @classmethod
     @cache
@@ -133,13 +137,26 @@ class Storage(Record):
         """Row-major order."""
         return cls(Format.canonical(rank))
 
+    def placed(self, device: str) -> "Storage":
+        """The storage on a device."""
+        return self if device == self.device else Storage(self.format, self.padding, device)
+
+    def is_on(self, device: str) -> bool:
+        """Whether the device, or any device if it is empty, can read the tensor without a transfer."""
+        return not self.device or device in ("", self.device)
+
     def satisfies(self, required: "Storage", shape: Shape) -> bool:
-        """Whether a tensor in this storage can be read as `required` without a copy: same bytes, padding no worse."""
-        return self.padding <= required.padding and self.format.same_bytes(required.format, shape)
+        """Whether a tensor in this storage can be read as `required` without a copy: same bytes, device, padding no worse."""
+        is_good = self.padding <= required.padding and self.is_on(required.device)
+        return is_good and self.format.same_bytes(required.format, shape)
 
     def text(self, axes: str = "") -> str:
         """The format with the letters `axes` (see `Format.text`), and the state of the padding unless it is ZERO."""
         return self.format.text(axes) + ("" if self.padding is Padding.ZERO else f"({self.padding} padding)")
+
+    def placed_text(self, axes: str = "") -> str:
+        """The text with the device, if there is one."""
+        return f"{self.text(axes)} on {self.device}" if self.device else self.text(axes)
 
     def __str__(self) -> str:
         return self.text()
@@ -167,6 +184,18 @@ class Signature(Record):
 
     def __getitem__(self, slot: Slot) -> Storage | None:
         return (self.inputs if slot.side == "in" else self.outputs)[slot.index]
+
+    @property
+    def device(self) -> str:
+        """The device that runs the op; empty if no operand has one."""
+        return next((each.device for each in (*self.outputs, *self.inputs) if each is not None and each.device), "")
+
+    def placed(self, device: str) -> "Signature":
+        """The signature with all operands on a device."""
+        if not device:
+            return self
+        inputs, outputs = (tuple(each and each.placed(device) for each in side) for side in (self.inputs, self.outputs))
+        return Signature(inputs, outputs)
 
     def __str__(self) -> str:
         def side(storages: tuple[Storage | None, ...]) -> str:
@@ -321,7 +350,7 @@ class Op:
 
     `bodies` are its subgraphs, by the attribute that holds each. A body is closed: a value of the graph
     around it that it reads is an input of the body and of the op. These are the last `captured` inputs of the op and of every
-    body, in the same order.
+    body, in the same order. `device` is the device of a platform that runs the op, once it is known.
     `overload` distinguishes model-local functions of one name. `order` is the sort key of ops
     that do not depend on each other. `origin` is the onnx_ir node that the op was lifted from, for the emitter.
     """
@@ -338,6 +367,7 @@ class Op:
     bodies: "dict[str, Graph]" = field(default_factory=dict)
     captured: int = 0
     order: tuple[int, ...] = ()
+    device: str = ""
     origin: object = None
     signature: Signature | None = field(default=None, init=False)
 

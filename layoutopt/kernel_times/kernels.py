@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, partial
 from hashlib import sha256
+from itertools import pairwise
 from math import inf, prod
 from time import perf_counter, process_time, thread_time
 from typing import Any
@@ -28,23 +29,27 @@ from typing import Any
 import numpy as np
 import onnxruntime
 from onnx import parser
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from layoutopt import onnx_io
 from layoutopt.dialects import Dialect, OnnxRuntime
 from layoutopt.dialects.onnxruntime.default_blocks import block_of
 from layoutopt.dialects.onnxruntime.winograd import alternatives
 from layoutopt.dialects.onnxruntime.writers import BlockedArrays
+from layoutopt.files import scratch_folder
 from layoutopt.formats import Format
 from layoutopt.ir.graph import CAST, DOMAIN, Graph, to_text
 from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import Array, DType, Op, Opaque, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import X
 from layoutopt.record import Record
+from layoutopt.runtime.engines import Engine
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import inference_session
 from layoutopt.runtime.type_names import short_name
 from layoutopt.timing.interleaved import Action, in_rounds, pinned
+from layoutopt.timing.speed_up import engine_clock
 from layoutopt.version import VERSION
 
 _MAX_CONSTANT_BYTES = (
@@ -217,14 +222,24 @@ _SHARED_ARENA = {"session.use_env_allocators": "1"}
 """Sessions allocate buffers in one arena, where a kernel gets memory that another one has just freed, as in a network."""
 
 
-def kernel_run(model: bytes, threads: int) -> Action:
+def kernel_run(model: bytes, threads: int, engine: Engine | None = None) -> Action:
     """A run of a kernel in a session of its own, which has run once; with one thread, its seconds are those of the processor.
 
     Its inputs have just been written, and its outputs get memory that was just freed.
+
+    Args:
+        model: the kernel.
+        threads: of the session.
+        engine: the program that runs it; None for onnxruntime.
     """
+    if engine is not None:
+        return _run_in(engine, model, threads)
     clock, generator = thread_time if threads == 1 else perf_counter, np.random.default_rng(0)
     session = inference_session(model, threads=threads, config=_SHARED_ARENA)
-    inputs = {each.name: _operand(each, generator) for each in session.get_inputs()}
+    inputs = {
+        each.name: _operand(np.dtype(short_name(each.type)), tuple(each.shape), generator)
+        for each in session.get_inputs()
+    }
     outputs = [each.name for each in session.get_outputs()]
     binding = session.io_binding()
     for name, array in inputs.items():
@@ -245,12 +260,46 @@ def kernel_run(model: bytes, threads: int) -> Action:
     return run
 
 
-def _operand(input: Any, generator: np.random.Generator) -> Array:
+_INTERFACE_RUNS = 3
+
+
+def _run_in(engine: Engine, model: bytes, threads: int) -> Action:
+    """A run of a kernel in an engine, without the reorders that the engine adds at the inputs and outputs of a model.
+
+    A network has them at its own inputs and outputs only. Their time is that in the engine's trace, without the first run.
+    """
+    clock, generator = engine_clock(threads), np.random.default_rng(0)
+    inputs = {
+        each.name: _operand(
+            tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type),
+            tuple(dim.dim_value for dim in each.type.tensor_type.shape.dim),
+            generator,
+        )
+        for each in onnx_io.parse_message(model).graph.input
+    }
+    with scratch_folder() as folder:
+        loaded = engine.load(model, threads, folder / "trace")
+        totals = [0.0]
+        for number in range(1, _INTERFACE_RUNS + 1):
+            loaded.run(inputs)
+            totals.append(number * sum(each.seconds for each in loaded.layers() if each.is_interface))
+    at_interface = min(after - before for before, after in pairwise(totals[1:]))
+
+    def run() -> float:
+        for array in inputs.values():
+            np.add(array, 0, out=array, casting="unsafe")
+        begin = clock()
+        loaded.run(inputs)
+        return clock() - begin - at_interface
+
+    return run
+
+
+def _operand(dtype: np.dtype[Any], shape: tuple[int, ...], generator: np.random.Generator) -> Array:
     """Small random floating-point numbers, or zeros of another type, in memory as onnxruntime allocates it.
 
-    It is aligned, and has not the huge pages of large numpy arrays. A TypeError if its type is none of numpy's.
+    It is aligned, and has not the huge pages of large numpy arrays.
     """
-    dtype, shape = np.dtype(short_name(input.type)), tuple(input.shape)
     nbytes = prod(shape) * dtype.itemsize
     memory = np.frombuffer(bytearray(nbytes + _ALIGNMENT), np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
@@ -268,18 +317,18 @@ def _share_arena() -> None:
         onnxruntime.create_and_register_allocator(onnxruntime.OrtMemoryInfo("Cpu", *kinds), None)
 
 
-def _run_of(text: str, threads: int) -> Action:
+def _run_of(text: str, threads: int, engine: Engine | None) -> Action:
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> g {text}')
-    return kernel_run(model.SerializeToString(), threads)
+    return kernel_run(model.SerializeToString(), threads, engine)
 
 
 @cache
-def tiny_runs(threads: int) -> tuple[Action, Action]:
+def tiny_runs(threads: int, engine: Engine | None = None) -> tuple[Action, Action]:
     """Runs of a tiny op and of a chain of them, by which the overhead of a run is measured."""
     type = "float[1,16,1,1]"
     chain = " ".join(f"x{at + 1} = {('Relu', 'Neg')[at % 2]}(x{at})" for at in range(_CHAIN))
-    one = _run_of(f"({type} x0) => ({type} x1) {{ x1 = Relu(x0) }}", threads)
-    return one, _run_of(f"({type} x0) => ({type} x{_CHAIN}) {{ {chain} }}", threads)
+    one = _run_of(f"({type} x0) => ({type} x1) {{ x1 = Relu(x0) }}", threads, engine)
+    return one, _run_of(f"({type} x0) => ({type} x{_CHAIN}) {{ {chain} }}", threads, engine)
 
 
 REFERENCE = "reference: Relu, MatMul of float 256x384 and 384x384, Relu"
@@ -288,28 +337,34 @@ _REFERENCE = """(float[256,384] x, float[384,384] w) => (float[256,384] y)
 { a = Relu(x) b = MatMul(a, w) y = Relu(b) }"""
 
 
-def time_kernels(kernels: Sequence[LoweredKernel], threads: int = 1, end: float = inf) -> dict[str, float | None]:
+def time_kernels(
+    kernels: Sequence[LoweredKernel], threads: int = 1, end: float = inf, engine: Engine | None = None
+) -> dict[str, float | None]:
     """The seconds of distinct kernels within a network, and of the reference, by key; None if one does not run alone.
 
     Kernels without sessions at the time `end`, in seconds of `process_time`, are left out, but for the first one.
     """
     _share_arena()
     with pinned(threads):
-        reference = _run_of(_REFERENCE, threads)
+        reference = _run_of(_REFERENCE, threads, engine)
         runs: dict[str, Action | None] = {}
         for kernel in kernels:
             try:
-                runs[kernel.key] = kernel_run(kernel.serialized(), threads)
+                runs[kernel.key] = kernel_run(kernel.serialized(), threads, engine)
             except _ERRORS as error:
                 raise_if_out_of_memory(error)
-                runs[kernel.key] = None  # onnxruntime does not run it alone
+                runs[kernel.key] = None  # the runtime does not run it alone
             if process_time() >= end:
                 break
-        seconds = _in_turns([each for each in runs.values() if each is not None], reference, threads)
+        seconds = _in_turns(
+            [each for each in runs.values() if each is not None], reference, threads, tiny_runs(threads, engine)
+        )
     return {REFERENCE: seconds[reference], **{key: each and seconds[each] for key, each in runs.items()}}
 
 
-def _in_turns(runs: Sequence[Action], reference: Action, threads: int) -> dict[Action, float]:
+def _in_turns(
+    runs: Sequence[Action], reference: Action, threads: int, tiny: tuple[Action, Action]
+) -> dict[Action, float]:
     """The time of every run without its overhead, which is measured in the same rounds, as the reference is."""
     limit = _SECONDS * len(runs) * threads
 
@@ -320,7 +375,6 @@ def _in_turns(runs: Sequence[Action], reference: Action, threads: int) -> dict[A
         tiny[0]()
         return run()
 
-    tiny = tiny_runs(threads)
     spaced: list[Action] = []
     for start in range(0, max(len(runs), 1), _SPACING):
         spaced += [*tiny, reference, *runs[start : start + _SPACING]]

@@ -277,6 +277,7 @@ def refine_plan(
     first: Plan,
     original: Graph | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    restricted: Callable[[CostModel], CostModel] | None = None,
 ) -> RefinedPlan | None:
     """The last plan of a graph at measured prices; None if the time limit of planning ended one.
 
@@ -291,18 +292,23 @@ def refine_plan(
         first: the plan at the prices of the target.
         original: the original after onnxruntime's optimiser, if its time is to be estimated, too.
         progress: called with the name of each step.
+        restricted: restricts a cost model to a runtime with canonical formats, which has no default ones; None for onnxruntime.
     """
     begin, prices, fused_tensors = perf_counter(), StoredPrices(times, graph.opsets), find_fused_tensors(graph)
 
     def new_model() -> CostModel:
         measured = model.with_measured(prices)
+        if restricted is not None:
+            return restricted(measured)
         return priced_with(measured, fused_tensors=fused_tensors, is_default_kernel=is_chosen_by_default)
 
     def kernels(signatures: Mapping[Op, Signature]) -> list[UsedKernel]:
         return plan_kernels(graph, new_model(), sizes, prices, signatures)
 
     def default_kernels(graph: Graph | None) -> list[UsedKernel]:
-        return kernels_in_default_formats(graph, model, sizes, prices) if graph is not None else []
+        if graph is None or restricted is not None:
+            return []
+        return kernels_in_default_formats(graph, model, sizes, prices)
 
     def request(used: Sequence[UsedKernel]) -> bool:
         untimed = [each for each in _important(used) if times.get(each.key) is None]

@@ -1,9 +1,9 @@
-"""The store of kernel times: one file per machine, onnxruntime and number of threads, in the user's cache folder.
+"""The store of kernel times: one file per machine, runtime and number of threads, in the user's cache folder.
 
-    {"kernel_times": 7, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
+    {"kernel_times": 8, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
     ["layoutopt 0.1.0: Relu (float32[1,64,56,56]) 5e1f...", 0.000129, 0.011]
 
-A line has a kernel, its seconds, or null if onnxruntime does not run it alone, and the seconds that timing it took. The first
+A line has a kernel, its seconds, or null if the runtime does not run it alone, and the seconds that timing it took. The first
 line of a kernel counts, also where several processes append. A damaged line is ignored, and its kernel is timed again. If the
 folder cannot be written, the times stay in memory.
 
@@ -33,9 +33,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from layoutopt.ir.graph import Graph
 from layoutopt.kernel_times.kernels import REFERENCE, LoweredKernel, time_kernels
 from layoutopt.record import Record
+from layoutopt.runtime.engines import Engine
 from layoutopt.runtime.processor import instruction_sets, processor_fields, processor_name
 
-_VERSION = 7
+_VERSION = 8
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _INSTRUCTIONS = """amx_int8 amx_tile avx avx2 avx512_bf16 avx512_vnni avx512f avx512vl avx_vnni f16c fma
 asimd asimddp bf16 i8mm sve"""
@@ -47,25 +48,25 @@ class Machine(Record):
     cpu: str
     instructions: str
     caches: str
-    onnxruntime: str
+    runtime: str  # name and version
     threads: int
 
     @classmethod
-    def current(cls, threads: int = 1) -> "Machine":
-        """This machine, with a number of threads of a session."""
+    def current(cls, threads: int = 1, engine: Engine | None = None) -> "Machine":
+        """This machine, with a number of threads of a session in onnxruntime or in another engine."""
         fields = processor_fields()
         names = (processor_name(), fields.get("cpu family"), fields.get("model"))
         return cls(
             " ".join(each for each in names if each),
             " ".join(sorted(instruction_sets().intersection(_INSTRUCTIONS.split()))),
             " ".join(_text(path / "size").strip() for path in sorted(_CACHES.glob("index*"))),
-            str(onnxruntime.__version__),
+            f"{engine.name} {engine.version}" if engine is not None else f"onnxruntime {onnxruntime.__version__}",
             threads,
         )
 
 
 class StoredTime(NamedTuple):
-    """The seconds of a run of a kernel, None if onnxruntime does not run it alone, and the processor time of timing it."""
+    """The seconds of a run of a kernel, None if the runtime does not run it alone, and the processor time of timing it."""
 
     seconds: float | None
     cost: float
@@ -104,8 +105,8 @@ class KernelStore:
         """
         try:
             header = json.loads(path.read_text(encoding="utf-8").partition("\n")[0])
-            version = header.pop("kernel_times")
-            store = cls(Machine(**header))
+            if (version := header.pop("kernel_times")) == _VERSION:
+                store = cls(Machine(**header))
         except OSError as error:
             raise ValueError(f"cannot be read: {error.strerror}") from error
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -162,10 +163,11 @@ _CREATION_SHARE = 1 / 3  # of the time for a batch: two rounds take twice as lon
 class RequestedTimes:
     """The times of the kernels that one run has requested, within a budget of processor time for each thread of a session."""
 
-    def __init__(self, store: KernelStore, max_seconds: float) -> None:
+    def __init__(self, store: KernelStore, max_seconds: float, engine: Engine | None = None) -> None:
         self.skipped: set[str] = set()  # the keys of kernels that were requested when the budget was spent
         self.num_newly_timed = 0  # kernels that got a time in this run
         self._store = store
+        self._engine = engine
         self._seconds: dict[str, float | None] = {}
         self._remaining = max_seconds * store.machine.threads
 
@@ -202,7 +204,9 @@ class RequestedTimes:
     def _time(self, kernels: Sequence[LoweredKernel]) -> None:
         """Add the times of kernels to the store, scaled to the speed of the first reference; at least that of the first."""
         begin = process_time()
-        found = time_kernels(kernels, self._store.machine.threads, begin + self._remaining * _CREATION_SHARE)
+        found = time_kernels(
+            kernels, self._store.machine.threads, begin + self._remaining * _CREATION_SHARE, self._engine
+        )
         now, first = found.pop(REFERENCE), self._store.get(REFERENCE)
         scale = 1.0 if now is None or first is None or first.seconds is None else first.seconds / now
         times = {key: None if seconds is None else seconds * scale for key, seconds in found.items()}

@@ -8,7 +8,8 @@ Many of them are copies of an outer constant that the body captured before, so l
 constants whose `Data` is the same object once.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedFunctionsPass
@@ -16,6 +17,7 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 from layoutopt.ir.graph import Graph, UnusedNames
 from layoutopt.ir.types import Function, Op, Value
 from layoutopt.onnx_io.messages import MAP_TYPES
+from layoutopt.onnx_io.partitions import annotate, partitions
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.vocabulary import attribute_to_ir, declare, is_same_attribute, set_type, source, tensor_of
 
@@ -50,6 +52,7 @@ class Emission:
     def __init__(self, graph: Graph) -> None:
         """Emit a graph; values of the main graph keep their names."""
         self._graphs = graph.regions()
+        self._partitions = partitions(graph)
         self._values = {value: declare(value, value.name) for value in graph.values}
         self._constants = {graph: [value for value in graph.values if value.data is not None]}
         self._large = {(value.data, value.type): value for value in self._constants[graph]}
@@ -74,6 +77,8 @@ class Emission:
             self.model.metadata_props.update(graph.metadata)
             self.model.device_configurations = origin.device_configurations
             self.model.graph.meta[MAP_TYPES] = origin.graph.meta.get(MAP_TYPES, {})
+        if any(each[0].device for each in self._partitions):
+            annotate(self.model, self._partitions)
         _make_node_names_unique(self.model)
         RemoveUnusedFunctionsPass()(self.model)  # type: ignore[no-untyped-call]
 
@@ -148,7 +153,7 @@ class Emission:
         emitted = ir.Graph(
             [self._values[value] for value in inputs],
             outputs,
-            nodes=[*map(self._node, graph.ops), *copies],
+            nodes=[*map(self._node, self._ops(graph)), *copies],
             initializers=initializers,
             opset_imports=opset_imports,
             name=graph.name or None,
@@ -158,6 +163,10 @@ class Emission:
             emitted.doc_string = original.doc_string
             emitted.metadata_props.update(original.metadata_props)
         return emitted
+
+    def _ops(self, graph: Graph) -> Iterable[Op]:
+        """The ops of a graph in the order of its nodes."""
+        return chain.from_iterable(self._partitions) if graph is self._graphs[0] else graph.ops
 
     def _output(self, value: Value) -> ir.Value:
         return set_type(self._values[value], value, is_output=True)

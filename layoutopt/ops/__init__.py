@@ -46,6 +46,7 @@ from layoutopt.ops.signatures import (
     is_canonical,
     physical_type,
     signature_of,
+    storage_bytes,
     untransposable_reason,
 )
 from layoutopt.ops.view import View

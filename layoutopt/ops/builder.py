@@ -147,6 +147,10 @@ class OpBuilder:
         """The physical input."""
         return self._input(index, Format.physical_shape)
 
+    def given_input(self, index: int) -> Value | None:
+        """The input in the shape that it has in the lowered graph."""
+        return self._inputs[index]
+
     def declared_input(self, index: int) -> Value | None:
         """The input in the shape that the dialect gives to arrays of its format."""
         return self._input(index, self._shape)
@@ -431,6 +435,7 @@ def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Valu
         inputs = tuple(value and values.get(value, value) for value in each.inputs)
         name = op.name if len(recorded) == 1 else f"{op.name or first_name(op)}/{number}"
         copy = each.copy(inputs, tuple(value and values[value] for value in each.outputs), name=name)
+        copy.device = op.device
         copy.order = (*op.order, number)
         graph.add_op(copy)
 

@@ -50,6 +50,13 @@ def canonical_signature(op: Op) -> Signature:
     )
 
 
+def storage_bytes(value: Value, storage: Storage) -> float:
+    """The bytes of a value in a storage, padding included; 0 if its shape is unknown."""
+    if not isinstance(value.type, TensorType) or value.shape is None:
+        return 0.0
+    return estimated_volume(storage.format.padded_shape(value.shape)) * value.type.dtype.bits / 8
+
+
 def format_text(op: Op, slot: Slot, format: Format) -> str:
     """A format of an operand with the letters of its axes."""
     value = op.operand(slot)

@@ -59,6 +59,7 @@ class Node(NamedTuple):
         reason: the reason why bytes move, or why the op has no choice of formats.
         scope: the path of module names of the op, if the model has one; empty otherwise.
         region: the number of the region that contains the op: 0 is the main graph.
+        device: the device of a platform that runs it; empty if there is none.
     """
 
     kind: NodeKind
@@ -72,6 +73,7 @@ class Node(NamedTuple):
     reason: str = ""
     scope: Scope = ()
     region: int = 0
+    device: str = ""
 
 
 class PageGraph(Struct):
@@ -138,7 +140,7 @@ def page_graph(
             found.regions.append((len(found.nodes), name))
             numbers[body] = len(found.regions)
         node = _cast(op, next(cast_reports)) if is_cast(op) else _op(op, next(reports), sizes)
-        add(node._replace(scope=scope, region=region), op, op.inputs, op.outputs)
+        add(node._replace(scope=scope, region=region, device=op.device), op, op.inputs, op.outputs)
     for value in graph.outputs:
         add(Node("output", value.name, "output", (operand(value),), ()), None, (value,), ())
     return found

@@ -4,6 +4,7 @@ from layoutopt.planner.planning import (
     FormulatedPlan,
     Plan,
     PlanRequest,
+    PlatformOutcome,
     make_formulated_plan,
     make_plan,
 )

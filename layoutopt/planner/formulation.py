@@ -1,15 +1,15 @@
 """The planning problem of a graph: options and prices of its ops, and the correspondence of ops, values and numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from zlib import crc32
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Padding, Signature, Storage, TensorType, Value
-from layoutopt.ops import OperandFormats, canonical_storage, estimated_volume, is_dequantizer, rule_of
+from layoutopt.ir.types import Op, Padding, Signature, Storage, Value
+from layoutopt.ops import OperandFormats, canonical_storage, is_dequantizer, rule_of, storage_bytes
 from layoutopt.ops.region_ops import boundary
 from layoutopt.ops.view import View
-from layoutopt.planner.problem import Option, Problem, Tensor
+from layoutopt.planner.problem import Choice, Option, Problem, Tensor, greedy_choice
 from layoutopt.planner.propagation import Candidates, Key, RegionTree, storage_key
 
 _CHANGE_RANK = 10**6  # the rank of a change is at least this, and less than twice this
@@ -28,23 +28,26 @@ class Formulation:
         """Price the candidates."""
         self.tree, self.groups, self.signatures = candidates.tree, candidates.groups, candidates.signatures
         self.cost_model = cost_model
+        self.devices = candidates.devices
         self.pins = pins
         self.free_constants = free_constants
         self.tensors: list[Tensor] = []
         self.index: dict[Value, int] = {}
-        self.states: dict[Value, dict[tuple[Key, Padding, bool], int]] = {}
+        self.states: dict[Value, dict[tuple[Key, Padding, str, bool], int]] = {}
         self.storages: dict[Value, list[Storage]] = {}
         self.depths = _depths(self.tree)
         for value in self.tree.values:
             self._collect(value)
         options = [[self._option(op, signature) for signature in self.signatures[op]] for op in self.tree.ops]
         self.problem = Problem(options, self.tensors, self._rank, not pins)
-        self.baseline_choice = self._baseline_choice()
+        self.baselines = [self._baseline(device) for device in self.devices]
+        self.baseline_choice = min(self.baselines, key=self.problem.price)
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
         """The number of a storage of a value; inside of a QDQ group, where no cast is possible, it has another number."""
         states = self.states.setdefault(value, {})
-        number = states.setdefault((storage_key(value, storage), storage.padding, is_inner), len(states))
+        key = (storage_key(value, storage), storage.padding, storage.device, is_inner)
+        number = states.setdefault(key, len(states))
         if number == len(self.storages.setdefault(value, [])):
             self.storages[value].append(storage)
         return number
@@ -57,6 +60,8 @@ class Formulation:
         canonical = canonical_storage(value)
         assert canonical is not None
         pinned = Storage(self.pins[value]) if value in self.pins else canonical
+        if not value.is_constant:
+            pinned = pinned.placed(self.devices[0])
         produced: set[int] = set()
         if value not in self.tree.writers:
             produced.add(self._state(value, pinned))
@@ -80,31 +85,34 @@ class Formulation:
     ) -> tuple[dict[tuple[int, int], int | None], list[float], list[float]]:
         """The cast of each pair of states; the price and the bytes of each cast.
 
-        A cast leaves zero padding, so that padding states share casts.
+        A cast leaves zero padding, so that padding states share casts; a mere transfer keeps the padding.
         """
         casts: dict[tuple[int, int], int | None] = {}
-        inner = {number for (_, _, is_inner), number in self.states[value].items() if is_inner}
-        numbers: dict[tuple[int, Key], int] = {}
+        inner = {number for (*_, is_inner), number in self.states[value].items() if is_inner}
+        numbers: dict[tuple[int, Key, Padding, str], int] = {}
         prices: list[float] = []
         nbytes: list[float] = []
         weight = self.tree.weight(value)
-        sizes = [_bytes(value, storage) * weight for storage in self.storages[value]]
+        sizes = [storage_bytes(value, storage) * weight for storage in self.storages[value]]
         for has in sorted(produced):
             src = self.storages[value][has]
             for state in sorted(required):
                 dst = self.storages[value][state]
                 key = storage_key(value, dst)
-                if key == storage_key(value, src) and src.padding <= dst.padding:
+                is_same = key == storage_key(value, src) and src.padding <= dst.padding
+                if is_same and src.is_on(dst.device):
                     casts[has, state] = None
                     continue
                 if state in inner:
                     continue
-                if (has, key) not in numbers:
-                    numbers[has, key] = len(prices)
-                    seconds = self.cost_model.conversion_seconds(value, src, Storage(dst.format))
+                target = Storage(dst.format, src.padding if is_same else Padding.ZERO, dst.device)
+                cast = has, key, target.padding, dst.device
+                if cast not in numbers:
+                    numbers[cast] = len(prices)
+                    seconds = self.cost_model.conversion_seconds(value, src, target)
                     prices.append(seconds * weight)
                     nbytes.append(sizes[has] + sizes[state])
-                casts[has, state] = numbers[has, key]
+                casts[has, state] = numbers[cast]
         return casts, prices, nbytes
 
     def _option(self, op: Op, signature: Signature) -> Option:
@@ -126,8 +134,9 @@ class Formulation:
         """The rank of an option, which depends on names and formats only.
 
         Returns:
-            The change of formats, 0 for those of the original graph; the padding states; and the position of the kernel among
-            those of the target, whose constants are then in the formats that it prefers: they are free in any format.
+            The change of formats and of the device, 0 for those of the baseline; the padding states; and the position of the
+            kernel among those of the target, whose constants are then in the formats that it prefers: they are free in any
+            format.
         """
         ranked = self.tree.ops[op]
         signature = self.signatures[ranked][option]
@@ -152,7 +161,7 @@ class Formulation:
             )
             for values, storages in ((op.inputs, signature.inputs), (op.outputs, signature.outputs))
         ]
-        return str(Signature(*sides))
+        return f"{Signature(*sides)}{signature.device}"
 
     def _is_free(self, value: Value) -> bool:
         """Whether a value is a constant, or is dequantised from constants in a kernel."""
@@ -161,18 +170,29 @@ class Formulation:
             return value not in self.index
         return all(each is None or each.is_constant for each in op.inputs)
 
-    def _baseline_choice(self) -> list[int]:
-        """The choice of the original graph, apart from pins."""
+    def options_on(self, number: int, device: str) -> list[int]:
+        """The numbers of the options of an op on a device; of all its options if it cannot run there."""
+        signatures = self.signatures[self.tree.ops[number]]
+        found = [option for option, signature in enumerate(signatures) if signature.device == device]
+        return found or [*range(len(signatures))]
+
+    def _baseline(self, device: str) -> list[int]:
+        """The choice of the original graph on one device, apart from pins and from ops that cannot run there."""
         given = {value: storage_key(value, Storage(format)) for value, format in self.pins.items()}
         numbers = []
-        for op in self.tree.ops:
-            numbers.append(self._baseline_option(op, given))
+        for number, op in enumerate(self.tree.ops):
+            numbers.append(self._baseline_option(op, given, self.options_on(number, device)))
             for value, storage in zip(op.outputs, self.signatures[op][numbers[-1]].outputs, strict=True):
                 if value is not None:
                     given[value] = storage_key(value, storage)
         return numbers
 
-    def _baseline_option(self, op: Op, given: Mapping[Value, Key]) -> int:
+    def greedy_choice(self) -> Choice:
+        """The choice of a compiler that propagates formats from op to op."""
+        has_kernels = [bool(self.cost_model.preferred_formats(self.groups.kernel_op(op))) for op in self.tree.ops]
+        return greedy_choice(self.problem, has_kernels)
+
+    def _baseline_option(self, op: Op, given: Mapping[Value, Key], options: Sequence[int]) -> int:
         """The signature of an op in the original graph: canonical inputs, and canonical outputs unless it is a view op.
 
         Inside of a QDQ group, where no cast is possible, it reads the storage of the producer, which a view op or pin may set.
@@ -183,10 +203,11 @@ class Formulation:
         required = canonical | {slot: given.get(values[slot], canonical[slot]) for slot in inner}
         if isinstance(rule_of(op), View) or required != canonical:
             required = {slot: key for slot, key in required.items() if slot.side == "in"}
-        for number, signature in enumerate(self.signatures[op]):
+        for number in options:
+            signature = self.signatures[op][number]
             if all(storage_key(values[slot], signature[slot]) == key for slot, key in required.items()):
                 return number
-        return 0
+        return options[0]
 
 
 def _depths(tree: RegionTree) -> dict[Value, int]:
@@ -196,13 +217,6 @@ def _depths(tree: RegionTree) -> dict[Value, int]:
         depth = 1 + max((found.get(value, 0) for value in op.inputs if value is not None), default=0)
         found.update((value, depth) for value in op.outputs if value is not None)
     return found
-
-
-def _bytes(value: Value, storage: Storage) -> float:
-    """The bytes of a value in a storage, padding included; 0 if its shape is unknown."""
-    if not isinstance(value.type, TensorType) or value.shape is None:
-        return 0.0
-    return estimated_volume(storage.format.padded_shape(value.shape)) * value.type.dtype.bits / 8
 
 
 def _has_formats(op: Op, signature: Signature, formats: OperandFormats) -> bool:

@@ -2,29 +2,35 @@
 
 The regret of a plan on a target is the relative extra time over the best plan for this target alone. One target is the special
 case of several targets in which the regret is zero.
+
+A platform is one target: a signature is on a device, so that one problem contains the choice of devices and of formats. The
+memory of a device limits the bytes of the constants that its ops read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
+from operator import getitem
 from typing import Literal
 
 from msgspec import field
 from msgspec.structs import replace
 
 from layoutopt.cost import CostModel, targets_of
-from layoutopt.errors import PinError
+from layoutopt.errors import PinError, TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Value
+from layoutopt.ops import storage_bytes
 from layoutopt.planner.formulation import Formulation
 from layoutopt.planner.problem import (
     NO_DEADLINE,
     TOLERANCE,
     Choice,
     Deadline,
+    Problem,
     Solution,
 )
-from layoutopt.planner.program import GuardLimit, cheapest_within
+from layoutopt.planner.program import Limit, cheapest_within
 from layoutopt.planner.propagation import (
     CandidateMemo,
     Candidates,
@@ -34,6 +40,7 @@ from layoutopt.planner.propagation import (
     propose,
 )
 from layoutopt.planner.regret import least_regret, worst_ratio
+from layoutopt.planner.solver import solve, solve_within
 from layoutopt.record import Record
 
 # --- The request to the planner: a graph, the target or targets, and the constraints on the plan ---
@@ -51,6 +58,8 @@ class PlanRequest(Record):
         deadline: the end of the time for planning; after it the best plan so far is returned, with its gap.
         guards: the cost model at each guard point, where the plan may not be slower than the original graph.
         memo: the candidates of earlier plans of the same graph, pins and sizes at other prices; None if there are none.
+        devices: the devices of a platform, the host first, with the bytes of their memory.
+        placement: the devices on which each op of the graph and of its bodies may run, for a platform.
     """
 
     graph: Graph
@@ -61,6 +70,8 @@ class PlanRequest(Record):
     deadline: Deadline = NO_DEADLINE
     guards: Sequence[CostModel] = ()
     memo: CandidateMemo | None = None
+    devices: Mapping[str, float] = field(default_factory=dict)
+    placement: Mapping[Op, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def targets(self) -> tuple[CostModel, ...]:
@@ -97,6 +108,18 @@ class TargetOutcome(Record):
         return self.seconds / self.alone - 1 if self.alone else 0.0
 
 
+class PlatformOutcome(Record):
+    """The estimated times of plans for a platform that choose less than the plan does; infinite if memory is too small.
+
+    Attributes:
+        alone: on each device alone, by its name; ops that cannot run there are on others.
+        placed_first: of the best devices for canonical formats, with the best formats for these devices.
+    """
+
+    alone: Mapping[str, float]
+    placed_first: float
+
+
 class Plan(Record):
     """The chosen signature of every op, the estimated time, and the proof of optimality.
 
@@ -104,6 +127,7 @@ class Plan(Record):
         signatures: the signature of every op of the graph and of its bodies.
         seconds: estimated time of all ops and casts under the plan; ops in bodies are weighted with their expected runs.
         baseline: estimated time of the graph before planning, with every op in canonical format.
+        greedy: estimated time with formats that are propagated from op to op, or the baseline where that is faster.
         lower_bound: the time in seconds that no plan of the candidates can beat.
         gap: the largest possible distance of `seconds` to the best plan, as a fraction; 0 if the plan is proven optimal.
         optimal: whether the solver finished.
@@ -115,16 +139,19 @@ class Plan(Record):
         outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
             over the targets, and the gap is that of the worst ratio of the seconds to those of the best plan for
             that target alone.
+        platform: the times of plans that choose less; None unless the target is a platform.
     """
 
     signatures: Mapping[Op, Signature]
     seconds: float
     baseline: float
+    greedy: float
     lower_bound: float
     gap: float
     optimal: bool
     notes: Mapping[Op, list[str]] = field(default_factory=dict)
     outcomes: tuple[TargetOutcome, ...] = ()
+    platform: PlatformOutcome | None = None
     stopped: Literal["candidates", "solver"] | None = None
     is_limited_by_guards: bool = False
     cut: int = 0
@@ -165,7 +192,7 @@ class FormulatedPlan(Record):
     plan: Plan
     formulation: Formulation
     choice: Choice
-    limits: tuple[GuardLimit, ...]
+    limits: tuple[Limit, ...]
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -173,6 +200,7 @@ def make_plan(request: PlanRequest) -> Plan:
 
     Raises:
         PinError: no plan meets a pin.
+        TargetError: the devices of a platform have too little memory.
     """
     return make_formulated_plan(request).plan
 
@@ -182,6 +210,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
 
     Raises:
         PinError: no plan meets a pin.
+        TargetError: the devices of a platform have too little memory.
     """
     check_pins(request.pins)
     planning = _Planning(request)
@@ -193,7 +222,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         best_solutions = tuple(replace(each, lower_bound=0.0, optimal=False) for each in best_solutions)
     elif request.deadline.has_passed and not minimax.optimal:
         stopped = "solver"
-    checked, limits = planning.within_guards(minimax)
+    checked, limits = planning.within_limits(minimax)
     choice = planning.finalized(checked.choice, best_solutions)
     if not all(isfinite(problem.price(choice)) for problem in planning.problems):
         raise _unsatisfiable(request)
@@ -203,13 +232,15 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
         planning.signatures(choice),
         seconds=_mean(each.seconds for each in outcomes),
         baseline=_mean(each.baseline for each in outcomes),
+        greedy=min(map(planning.mean.problem.price, (planning.baseline, planning.mean.greedy_choice()))),
         lower_bound=checked.lower_bound if is_single else _mean(each.lower_bound for each in best_solutions),
         gap=checked.gap if is_single else minimax.gap,
         optimal=checked.optimal if is_single else minimax.optimal and not limits,
         notes=planning.candidates.notes,
         outcomes=() if is_single else outcomes,
+        platform=planning.platform_outcome(choice, limits),
         stopped=stopped,
-        is_limited_by_guards=bool(limits),
+        is_limited_by_guards=len(limits) > len(planning.memory_limits),
         cut=planning.candidates.cut,
     )
     return FormulatedPlan(plan, planning.mean, choice, limits)
@@ -226,6 +257,7 @@ class _Planning:
         mean: the problem at the mean prices of all targets.
         problems: the problem at the prices of each target.
         baseline: the choice of the original graph: every op in canonical formats, apart from pins.
+        memory_limits: the limits of the devices whose memory is too small for all constants.
     """
 
     def __init__(self, request: PlanRequest) -> None:
@@ -238,17 +270,49 @@ class _Planning:
         if len(request.targets) > 1:
             self.problems = [self._formulation(each, self.candidates).problem for each in request.targets]
         self.baseline: Choice = tuple(self.mean.baseline_choice)
+        self.memory_limits = [*self._memory_limits()]
 
     def _formulation(self, model: CostModel, candidates: Candidates) -> Formulation:
         return Formulation(candidates, model, self.request.pins, self.request.free_constants)
 
-    def within_guards(self, minimax: Solution) -> tuple[Solution, tuple[GuardLimit, ...]]:
-        """The minimax choice if it is not slower than the baseline at any guard point; otherwise the best such choice.
+    def _memory_limits(self) -> Iterator[Limit]:
+        nbytes = [
+            sum(storage_bytes(value, value.storage) for value in {*op.inputs} if value and value.data and value.storage)
+            for op in self.candidates.signatures
+        ]
+        for device, memory in self.request.devices.items():
+            if sum(nbytes) > memory:
+                options = zip(nbytes, self.mean.problem.ops, self.candidates.signatures.values(), strict=True)
+                ops = [
+                    [replace(one, price=size * (of.device == device)) for one, of in zip(own, signatures, strict=True)]
+                    for size, own, signatures in options
+                ]
+                tensors = [replace(each, prices=[0.0] * len(each.prices)) for each in self.mean.problem.tensors]
+                yield Limit(Problem(ops, tensors), memory)
+
+    def within_limits(self, minimax: Solution) -> tuple[Solution, tuple[Limit, ...]]:
+        """The minimax choice if it is within all limits; otherwise the best such choice.
+
+        It must not exceed the memory of a device, nor be slower than the baseline at a guard point.
 
         Returns:
-            The solution at the mean prices of all targets; if it replaces the minimax choice, the limits of guards that it
-            meets.
+            The solution at the mean prices of all targets; the limits of memory, and if a guard point rejected the minimax
+            choice, those of guards.
+
+        Raises:
+            TargetError: the devices have too little memory.
         """
+        limits = tuple(self.memory_limits)
+        if limits and not all(each.allows(minimax.choice) for each in limits):
+            minimax = solve_within(self.mean.problem, limits, minimax.choice, self.request.deadline)
+            if not isfinite(minimax.price):
+                what = "the devices have too little memory for the constants of their ops"
+                raise TargetError(what, where=self.request.cost_model.name, hint="place fewer ops, or give more memory")
+        checked, guards = self._within_guards(minimax)
+        return checked, (*limits, *guards)
+
+    def _within_guards(self, minimax: Solution) -> tuple[Solution, tuple[Limit, ...]]:
+        """The minimax choice if it is not slower than the baseline at any guard point; otherwise the best such choice."""
         problem, baseline, guards = self.mean.problem, self.baseline, self.request.target_guards
         solution, ceiling = minimax, problem.price(baseline)
         if len(self.problems) > 1:
@@ -258,10 +322,11 @@ class _Planning:
         if not any(self._is_slower(guard, solution.choice) for guard in guards):
             return solution, ()
         problems = [self._formulation(guard, self.candidates).problem for guard in guards]
-        limits = tuple(GuardLimit(each, each.price(baseline)) for each in problems)
-        choice, bound = cheapest_within(problem, limits, baseline, ceiling, self.request.deadline.remaining)
+        limits = tuple(Limit(each, each.price(baseline)) for each in problems)
+        within = (*limits, *self.memory_limits)
+        choice, bound = cheapest_within(problem, within, baseline, ceiling, self.request.deadline.remaining)
         price = problem.price(choice)
-        if price > ceiling or not all(limit.allows(choice) for limit in limits):
+        if price > ceiling or not all(limit.allows(choice) for limit in within):
             choice, price = baseline, ceiling
         return Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality(), limits
 
@@ -271,12 +336,31 @@ class _Planning:
         pairs = {op: [each[a], each[b]] for (op, each), a, b in zip(options, self.baseline, choice, strict=True)}
         problem = self._formulation(guard, replace(self.candidates, signatures=pairs)).problem
         first, second = (0,) * len(choice), (1,) * len(choice)
-        return not GuardLimit(problem, problem.price(first)).allows(second)
+        return not Limit(problem, problem.price(first)).allows(second)
 
     def finalized(self, choice: Choice, best_solutions: Sequence[Solution]) -> Choice:
         """The choice; the baseline if that is as fast, and nothing is pinned."""
         worst, before = (worst_ratio(self.problems, best_solutions, each) for each in (choice, self.baseline))
-        return choice if self.request.pins or worst < before * (1 - TOLERANCE) else self.baseline
+        is_possible = all(each.allows(self.baseline) for each in self.memory_limits)
+        is_best = self.request.pins or not is_possible or worst < before * (1 - TOLERANCE)
+        return choice if is_best else self.baseline
+
+    def platform_outcome(self, choice: Choice, limits: Sequence[Limit]) -> PlatformOutcome | None:
+        """The times of plans that choose less than the plan of a platform."""
+        if not self.request.devices:
+            return None
+        deadline, first = self.request.deadline, (0,) * len(choice)
+
+        def best(options: Sequence[Sequence[int]]) -> Solution:
+            problem, within = self.mean.problem.restricted(options), [each.restricted(options) for each in limits]
+            return solve_within(problem, within, first, deadline) if within else solve(problem, first, deadline)
+
+        ops = range(len(choice))
+        alone = {each: best([self.mean.options_on(op, each) for op in ops]).price for each in self.request.devices}
+        canonical = [*zip(*self.mean.baselines, strict=True)]
+        placed = map(getitem, canonical, best(canonical).choice)
+        devices = [each.device for each in self.signatures(tuple(placed)).values()]
+        return PlatformOutcome(alone, best([*map(self.mean.options_on, ops, devices)]).price)
 
     def outcomes(self, choice: Choice, best_solutions: Sequence[Solution]) -> tuple[TargetOutcome, ...]:
         """The times of the choice, of the baseline and of the best choice for this target alone, on every target."""
@@ -302,7 +386,14 @@ def _collected(request: PlanRequest) -> Candidates:
     tree = RegionTree(request.graph)
     candidates = propose(tree, request.cost_model, request.pins, request.keeps_qdq_groups, request.deadline)
     enforce_pins(candidates, request.pins)
-    return candidates
+    if not request.devices:
+        return candidates
+    devices, fused = tuple(request.devices), candidates.groups.fused_into_kernels  # which run where the kernel does
+    signatures = {
+        op: [each.placed(device) for device in (devices if op in fused else request.placement[op]) for each in found]
+        for op, found in candidates.signatures.items()
+    }
+    return replace(candidates, signatures=signatures, devices=devices)
 
 
 def _unsatisfiable(request: PlanRequest) -> PinError:

@@ -23,6 +23,7 @@ from networkx.utils import UnionFind
 from layoutopt.record import Record
 
 TOLERANCE = 1e-6  # relative; a smaller gap counts as zero
+_IMPOSSIBLE = -1  # in place of the number of a cast
 TIE_TOLERANCE = 1e-9  # relative; prices that differ by less are one price
 _MAX_NODES = 500  # of an integer program with additional rows, if the caller sets no time limit
 _MAX_SECONDS = 120.0  # for such a program on a machine on which these nodes take longer
@@ -138,6 +139,11 @@ class Problem(Struct):
         chosen = sum(options[index].price for options, index in zip(self.ops, choice, strict=True))
         return chosen + sum(self.tensors[tensor].prices[cast] for tensor, cast in casts)
 
+    def restricted(self, numbers: Sequence[Sequence[int]]) -> "Problem":
+        """The problem with some options of every op, by their numbers."""
+        ops = [[options[number] for number in kept] for options, kept in zip(self.ops, numbers, strict=True)]
+        return Problem(ops, self.tensors)
+
     def required_casts(self, choice: Sequence[int]) -> list[tuple[int, int]] | None:
         """The distinct casts that a choice requires, as pairs of a tensor and a cast of it; None if one is impossible."""
         produced = {
@@ -158,6 +164,40 @@ class Problem(Struct):
                 casts.add(tensor.casts[pair])
             found += [(index, cast) for cast in sorted(each for each in casts if each is not None)]
         return found
+
+
+def greedy_choice(problem: Problem, has_kernels: Sequence[bool]) -> Choice:
+    """The choice of a compiler that propagates states: each op, in order, decides with the states of its operands.
+
+    An op takes the cheapest option, and among equal ones that with the cheapest new casts of its operands; an op without
+    kernels of its own takes the option that is cheapest together with these casts.
+
+    Args:
+        problem: the problem.
+        has_kernels: per op, whether some options are those of kernels.
+    """
+    states = [tensor.source_state for tensor in problem.tensors]
+    made: set[tuple[int, int]] = set()
+    chosen = []
+    for options, decides_alone in zip(problem.ops, has_kernels, strict=True):
+        ranked = []
+        for number, option in enumerate(options):
+            casts: set[tuple[int, int]] = set()
+            price = 0.0
+            for read, required in option.operand_states:
+                state, tensor = states[read], problem.tensors[read]
+                cast = None if state is None else tensor.casts.get((state, required), _IMPOSSIBLE)
+                if cast is not None and (read, cast) not in made and (read, cast) not in casts:
+                    casts.add((read, cast))
+                    price += inf if cast == _IMPOSSIBLE else tensor.prices[cast]
+            alone = option.price if decides_alone else option.price + price
+            ranked.append(((price == inf, alone, price), number, casts))
+        _, number, casts = min(ranked, key=lambda each: each[:2])
+        made |= casts
+        for result, produced in options[number].result_states:
+            states[result] = produced
+        chosen.append(number)
+    return tuple(chosen)
 
 
 class Solution(Record):
@@ -319,7 +359,7 @@ class Parts:
 class Deadline(Record):
     """The end of the time for planning.
 
-    Args:
+    Attributes:
         limit: seconds from now; None for no limit.
     """
 

@@ -240,48 +240,51 @@ def limit_columns(solver: Any, factors: Any, limit: float) -> None:
 
 # --- side constraints ---
 #
-# The cheapest choice of a planning problem within the limits of guards, by an integer program with a row for each of them.
+# The cheapest choice of a planning problem within limits, by an integer program with a row for each of them.
 
 
-_LIMIT_MARGIN = 1.01  # prices are clamped slightly above the limit of a guard
+_LIMIT_MARGIN = 1.01  # prices are clamped slightly above the limit
 _ABSOLUTE_GAP = 1e-6  # of the integer program, whose prices are at most 1
 
 
-class GuardLimit(Record):
-    """The problem at a guard point, and the price there that no choice may exceed.
+class Limit(Record):
+    """A price that no choice may exceed: that of the baseline at a guard point, or the bytes of a device.
 
     Attributes:
-        problem: the planning problem with the prices of the guard point, which has the ops, options and casts of the problem at
-            the planned sizes.
-        price: the price of the baseline.
+        problem: a problem with other prices and the ops, options and casts of the planning problem.
+        price: the largest price.
     """
 
     problem: Problem
     price: float
+
+    def restricted(self, numbers: Sequence[Sequence[int]]) -> "Limit":
+        """The limit of the problem with some options of every op."""
+        return Limit(self.problem.restricted(numbers), self.price)
 
     def allows(self, choice: Choice) -> bool:
         """Whether a choice does not exceed the price, within the tolerance."""
         return self.problem.price(choice) <= self.price * (1 + TOLERANCE)
 
     def row(self) -> tuple[Any, float]:
-        """The prices at the guard point, as fractions of slightly more than the limit, so that a larger price exceeds it."""
+        """The prices as fractions of slightly more than the limit, so that a larger price exceeds it."""
         excess = self.price - self.problem.lower_bound()
         return Program(self.problem, max(excess, TOLERANCE * self.price) * _LIMIT_MARGIN).prices, 1 / _LIMIT_MARGIN
 
 
 def cheapest_within(
     problem: Problem,
-    constraints: Sequence[GuardLimit],
+    limits: Sequence[Limit],
     start: Choice,
     ceiling: float,
     time_limit: float | None,
 ) -> tuple[Choice, float]:
-    """The cheapest choice under constraints, by an integer program, and the bound that it proves on its price.
+    """The cheapest choice within limits, by an integer program, and the bound that it proves on its price.
 
     Args:
         problem: the planning problem.
-        constraints: the constraints.
-        start: the choice to begin with, which is returned if none is found, although it may violate a constraint; the bound is
+        limits: the limits.
+        start: the choice to begin with, which is returned if none is found, although it may violate a limit; the bound is
             infinite if there is none.
         ceiling: a price that the cheapest choice does not exceed. If it does, the bound is about the ceiling or infinite, and
             the result is the start or some choice above the ceiling.
@@ -297,9 +300,9 @@ def cheapest_within(
         **search_limit(time_limit),
     )
     solver.passModel(program.model(integral=True))
-    for each in constraints:
+    for each in limits:
         limit_columns(solver, *each.row())
-    if all(each.allows(start) for each in constraints):
+    if all(each.allows(start) for each in limits):
         program.set_start(solver, start)
     solver.run()
     if solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible:

@@ -117,6 +117,7 @@ class Candidates(Struct):
         formats: the formats of every value by their key for its shape: formats with one key store the same bytes.
         notes: per op, the reasons why proposed signatures are illegal.
         cut: the number of formats and signatures beyond the limits.
+        devices: the devices of the signatures, the host first; one without a name unless the target is a platform.
         is_complete: whether all formats were propagated before the deadline.
     """
 
@@ -126,6 +127,7 @@ class Candidates(Struct):
     formats: dict[Value, dict[Key, Format]] = field(default_factory=dict)
     notes: dict[Op, list[str]] = field(default_factory=dict)
     cut: int = 0
+    devices: tuple[str, ...] = ("",)
     is_complete: bool = True
 
 

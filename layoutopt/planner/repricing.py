@@ -13,11 +13,10 @@ from layoutopt.planner.problem import (
     Deadline,
     Problem,
     ProblemEdit,
-    Solution,
     connected,
 )
-from layoutopt.planner.program import GuardLimit, cheapest_within
-from layoutopt.planner.solver import PRICE_RANGE, solve
+from layoutopt.planner.program import Limit
+from layoutopt.planner.solver import solve, solve_within
 from layoutopt.record import Record
 
 
@@ -55,7 +54,7 @@ class Repricer:
         problem: Problem,
         choice: Sequence[int],
         time_limit: float | None = None,
-        limits: Sequence[GuardLimit] = (),
+        limits: Sequence[Limit] = (),
     ) -> None:
         self.problem = problem
         self.limits = limits
@@ -74,7 +73,8 @@ class Repricer:
         if edited.lower_bound() == inf:
             return Repriced(inf, inf, self.choice)
         if self.limits:
-            found = self._solve_guarded(edited, edit)
+            limits = [Limit(edit.applied(limit.problem), limit.price) for limit in self.limits]
+            found = solve_within(edited, limits, self.choice, self._deadline)
         else:
             found = solve(edited, self.choice, self._deadline, edit.ops(self.problem))
         if found.price == inf:
@@ -106,19 +106,3 @@ class Repricer:
             if its_price <= price * (1 + TIE_TOLERANCE) and all(limit.allows(attempt) for limit in self.limits):
                 choice, price = attempt, its_price
         return choice
-
-    def _solve_guarded(self, edited: Problem, edit: ProblemEdit) -> Solution:
-        """Solve the whole edited problem within the limits of the guards."""
-        limits = [GuardLimit(edit.applied(limit.problem), limit.price) for limit in self.limits]
-        found = Solution(self.choice, inf, 0.0, False)
-        ceiling, lower = edited.upper_bound(), edited.lower_bound()
-        while True:  # the tolerances of the solver are relative to the ceiling
-            choice, bound = cheapest_within(edited, limits, found.choice, ceiling, self._deadline.remaining)
-            price = edited.price(choice) if all(limit.allows(choice) for limit in limits) else inf
-            price, choice = min((found.price, found.choice), (price, choice))
-            found = Solution(choice, price, bound, False).with_optimality()
-            is_exact = price - lower >= (ceiling - lower) / PRICE_RANGE
-            is_least = price == inf or price >= ceiling * (1 - TOLERANCE) or (found.optimal and is_exact)
-            if is_least or self.is_out_of_time:
-                return found
-            ceiling = price

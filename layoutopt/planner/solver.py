@@ -14,6 +14,7 @@ import numpy as np
 from layoutopt.planner.problem import (
     NO_DEADLINE,
     TIE_TOLERANCE,
+    TOLERANCE,
     Choice,
     Deadline,
     Parts,
@@ -21,7 +22,7 @@ from layoutopt.planner.problem import (
     Solution,
     search_limit,
 )
-from layoutopt.planner.program import Program, Run, highs, limit_columns
+from layoutopt.planner.program import Limit, Program, Run, cheapest_within, highs, limit_columns
 
 PRICE_RANGE = (
     10.0  # largest ratio of the price limit of a program to the prices of its solution, given tolerances of 1e-7
@@ -55,6 +56,31 @@ def solve(
         choice = _joined(start, zip((numbers for numbers, _, _ in solved), selected, strict=True))
     price = problem.price(choice)
     return Solution(tuple(choice), price, price - slack, False).with_optimality()
+
+
+def solve_within(
+    problem: Problem, limits: Sequence[Limit], start: Choice, deadline: Deadline = NO_DEADLINE
+) -> Solution:
+    """The cheapest choice within limits, of infinite price if there is none; the start, if it is none, stays the choice.
+
+    Args:
+        problem: the planning problem.
+        limits: the limits.
+        start: the choice to begin with, which may violate a limit.
+        deadline: after it the best choice so far is returned, with the bound proven by then.
+    """
+    found = Solution(start, inf, 0.0, False)
+    ceiling, lower = problem.upper_bound(), problem.lower_bound()
+    while True:  # the tolerances of the solver are relative to the ceiling
+        choice, bound = cheapest_within(problem, limits, found.choice, ceiling, deadline.remaining)
+        price = problem.price(choice) if all(limit.allows(choice) for limit in limits) else inf
+        price, choice = min((found.price, found.choice), (price, choice))
+        found = Solution(choice, price, bound, False).with_optimality()
+        is_exact = price - lower >= (ceiling - lower) / PRICE_RANGE
+        is_least = price == inf or price >= ceiling * (1 - TOLERANCE) or (found.optimal and is_exact)
+        if is_least or deadline.has_passed:
+            return found
+        ceiling = price
 
 
 def _joined(start: Sequence[int], parts: Iterable[tuple[list[int], Choice]]) -> list[int]:

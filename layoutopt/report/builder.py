@@ -2,26 +2,29 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import TypeAlias
 
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, Platform
 from layoutopt.cost.size_growth import Growth
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Operands, Storage, TensorType, Value
-from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of
+from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of, storage_bytes
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import boundary, expected_runs
-from layoutopt.planner import planned_qdq_groups
+from layoutopt.planner import Plan, PlatformOutcome, planned_qdq_groups
 from layoutopt.record import Record
 from layoutopt.report.schema import (
     CastReport,
     Counts,
+    DeviceReport,
     DimReport,
     GrowthReport,
     GrowthRequestReport,
     OpReport,
+    PlatformReport,
 )
 
 Storages: TypeAlias = Sequence[Storage | None]
@@ -105,6 +108,7 @@ def _op_report(located: LocatedOp, groups: QdqGroups, cost_model: CostModel) -> 
         seconds=seconds * located.runs,
         moves_data=moves,
         body=located.body,
+        device=op.device,
         reason=reason,
     )
 
@@ -152,6 +156,7 @@ def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Size
             writer = f"{producer.kind} {producer.name or source.name}"
         else:
             writer = "a constant" if source.is_constant else f"{_boundary(located.graph)} input"
+        has, required = (value.storage.placed_text(_letters(value)) for value in (source, copy) if value.storage)
         yield CastReport(
             name=op.name,
             tensor=source.tensor,
@@ -161,10 +166,57 @@ def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Size
             bytes=physical_bytes(source, sizes) + physical_bytes(copy, sizes),
             seconds=cost_model.conversion_seconds(source, source.storage, copy.storage) * located.runs,
             moves_data=moves(source, copy.storage),
+            device=op.device,
+            transferred=_transferred(op, sizes),
             is_weight=source.is_constant,
             body=located.body,
-            reason=f"{writer} produces {source.storage_text}, {_readers(located.graph, copy)} requires {copy.storage_text}",
+            reason=f"{writer} produces {has}, {_readers(located.graph, copy)} requires {required}",
         )
+
+
+def _transferred(cast: Op, sizes: Sizes) -> int:
+    """The bytes of a cast that cross a link: before or after the change of the format, by the device that makes it."""
+    source, copy = cast.x, cast.y
+    assert source.storage is not None and copy.storage is not None
+    if source.storage.is_on(copy.storage.device):
+        return 0
+    return physical_bytes(copy if cast.device == source.storage.device else source, sizes)
+
+
+def platform_report(
+    graph: Graph, platform: Platform, plan: Plan, ops: Sequence[OpReport], casts: Sequence[CastReport]
+) -> PlatformReport:
+    """The devices of a planned graph and its transfers, from the reports of its ops and casts."""
+    constants, crossing = Counter[str](), [each for each in casts if each.transferred]
+    others = plan.platform or PlatformOutcome({}, inf)
+    for op in planned_ops(graph):
+        constants[op.device] += sum(
+            round(storage_bytes(value, value.storage))
+            for value in {*op.inputs}
+            if value is not None and value.is_constant and value.storage is not None
+        )
+
+    def finite(seconds: float) -> float | None:
+        return seconds if seconds < inf else None
+
+    devices = [
+        DeviceReport(
+            device=each.name,
+            target=each.model.name,
+            ops=sum(op.device == each.name for op in ops),
+            seconds=sum(op.seconds for op in ops if op.device == each.name),
+            constants=constants[each.name],
+            seconds_alone=finite(others.alone.get(each.name, inf)),
+        )
+        for each in platform.devices
+    ]
+    return PlatformReport(
+        devices=devices,
+        transfers=len(crossing),
+        bytes=sum(each.transferred for each in crossing),
+        seconds=sum(each.seconds for each in crossing),
+        seconds_placed_first=finite(others.placed_first),
+    )
 
 
 def _readers(graph: Graph, value: Value) -> str:

@@ -20,6 +20,7 @@ from layoutopt.report.schema import (
     NoteReport,
     OpReport,
     PlanReport,
+    PlatformReport,
     PricesReport,
     Report,
     Tone,
@@ -55,6 +56,7 @@ def facts_of(report: Report) -> list[Fact]:
         *_movement(report),
         *_measurement(report.measurement),
         *_plan(report),
+        *_devices(report.platform),
         *_provenance(report),
     ]
 
@@ -203,12 +205,15 @@ def _plan(report: Report) -> Iterator[Fact]:
         yield from _compromise(plan)
     else:
         found = gain or plan
-        is_better = found.seconds_after < 0.995 * found.seconds_before
-        ratio = f"{found.seconds_before / found.seconds_after:.2f}x " if is_better and found.seconds_after else ""
+        before = plan.seconds_before if gain is None else gain.seconds_unplanned
+        is_better = found.seconds_after < 0.995 * before
+        ratio = f"{before / found.seconds_after:.2f}x " if is_better and found.seconds_after else ""
+        is_greedy = gain is not None and gain.seconds_greedy is not None
+        canonical = f"; {seconds(found.seconds_before)} in canonical formats" if is_greedy else ""
         yield Fact(
             "estimated time",
-            change_text(found.seconds_before, found.seconds_after),
-            f"{ratio}by the cost model of {report.target}",
+            change_text(before, found.seconds_after),
+            f"{ratio}by the cost model of {report.target}{canonical}",
             tone="good" if is_better else "plain",
             level="summary",
         )
@@ -221,6 +226,22 @@ def _plan(report: Report) -> Iterator[Fact]:
     if rest := common[_MAX_FORMATS:]:
         parts.append(f"{sum(count for _, count in rest)} in {len(rest)} other formats")
     yield Fact("op outputs", ", ".join(parts))
+
+
+def _devices(platform: PlatformReport | None) -> Iterator[Fact]:
+    """The devices of a platform with their ops, the transfers, and the times of plans that choose less."""
+    if platform is None:
+        return
+    used = [each for each in platform.devices if each.ops]
+    parts = [f"{each.device} {each.ops} ops in {seconds(each.seconds)}" for each in used]
+    weights = ", ".join(f"{each.device} {size(each.constants)}" for each in used)
+    yield Fact("devices", ", ".join(parts), f"weights: {weights}", level="summary")
+    value = f"{platform.transfers} transfers, {size(platform.bytes)}"
+    yield Fact("transfers", value, f"{seconds(platform.seconds)} with their conversions", level="summary")
+    others = {f"{each.device} alone": each.seconds_alone for each in platform.devices}
+    others["devices chosen before formats"] = platform.seconds_placed_first
+    texts = [f"{name} {'too little memory' if time is None else seconds(time)}" for name, time in others.items()]
+    yield Fact("other plans", ", ".join(texts), level="summary")
 
 
 def _compromise(plan: PlanReport) -> Iterator[Fact]:

@@ -12,7 +12,6 @@ New fields keep the schema version; a removed field or a changed meaning increme
     8    without the seconds that Winograd saves; `check-gain` and `lower` are no passes
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -67,6 +66,7 @@ class OpReport(ReportModel):
         description="estimated time on the target, of all its runs; 0 for ops with bodies, whose ops have it"
     )
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
+    device: str = Field(default="", description="the device of a platform that runs it")
     moves_data: bool = Field(description="whether it is a Transpose or Reshape that moves bytes")
     reason: str = Field(
         default="",
@@ -85,6 +85,8 @@ class CastReport(ReportModel):
     bytes: int = Field(description="physical bytes read and written")
     seconds: float = Field(description="estimated time on the target, of all its runs")
     body: str = Field(default="", description="the body that it is in: op and attribute; empty in the main graph")
+    device: str = Field(default="", description="the device of a platform that changes the format")
+    transferred: int = Field(default=0, description="bytes of the transfer to another device; 0 if there is none")
     moves_data: bool = Field(description="false where only the shape of the array changes")
     is_weight: bool = Field(description="whether a constant is cast at run time (training mode)")
     reason: str = Field(description="the formats of the producer and of the consumers")
@@ -98,6 +100,33 @@ class TargetReport(ReportModel):
     seconds_after: float
     seconds_alone: float = Field(description="under the best plan of this target alone")
     regret: float = Field(description="seconds_after / seconds_alone - 1")
+
+
+class DeviceReport(ReportModel):
+    """A device of a platform."""
+
+    device: str
+    target: str
+    ops: int = Field(description="the ops that it runs")
+    seconds: float = Field(description="estimated time of these ops")
+    constants: int = Field(description="bytes of the constants that these ops read")
+    seconds_alone: float | None = Field(
+        description="estimated time of the best plan on this device alone, apart from ops that cannot run there; null if its "
+        "memory is too small"
+    )
+
+
+class PlatformReport(ReportModel):
+    """The devices of a platform, and the transfers between them."""
+
+    devices: list[DeviceReport]
+    transfers: int
+    bytes: int = Field(description="of all transfers")
+    seconds: float = Field(description="estimated time of the transfers and their changes of formats")
+    seconds_placed_first: float | None = Field(
+        description="estimated time of the best placement in canonical formats, with the best formats for it; null if memory "
+        "is too small"
+    )
 
 
 class PlanReport(ReportModel):
@@ -151,10 +180,20 @@ class GainReport(ReportModel):
         "for compilers, which fold as well, and where the optimised form is not known"
     )
     seconds_before: float = Field(description="estimated time of the original as the runtime runs it by itself")
+    seconds_greedy: float | None = Field(
+        default=None,
+        description="for runtimes that read formats: estimated time of the original in a compiler that propagates formats from "
+        "op to op, or in canonical formats where that is faster",
+    )
     seconds_after: float = Field(
         description="estimated time of the plan at the same prices; more than `plan.seconds_after` if the file may not grow by "
         "all constants of the plan"
     )
+
+    @property
+    def seconds_unplanned(self) -> float:
+        """The time that the plan is compared with: `seconds_greedy` if it is known, otherwise `seconds_before`."""
+        return self.seconds_before if self.seconds_greedy is None else self.seconds_greedy
 
 
 class PricesReport(ReportModel):
@@ -296,6 +335,7 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
     facts: list[Fact] = Field(default_factory=list, description="the rows of the summaries, from the other fields")
     reason: str = Field(default="", description="the reason why it is unchanged")
     dims: list[DimReport] = Field(default_factory=list, description="sizes over which prices are means")
+    platform: PlatformReport | None = Field(default=None, description="null unless the target is a platform")
     plan: PlanReport | None = Field(description="null if the model had been optimised with the same options before")
     before: Counts
     after: Counts
@@ -329,5 +369,9 @@ class Report(ReportModel, extra="ignore"):  # files have a mark
         """The estimated speed-up, the smallest of several targets; 1 for a planned model left unchanged, None without plan."""
         if self.plan is None or not self.changed:
             return None if self.plan is None else 1.0
-        times: Sequence[TargetReport | GainReport | PlanReport] = self.plan.targets or [self.gain or self.plan]
-        return min((each.seconds_before / each.seconds_after for each in times if each.seconds_after), default=None)
+        gain, plan = self.gain, self.plan
+        times = [(each.seconds_before, each.seconds_after) for each in plan.targets]
+        times = times or [
+            (gain.seconds_unplanned, gain.seconds_after) if gain else (plan.seconds_before, plan.seconds_after)
+        ]
+        return min((before / after for before, after in times if after), default=None)

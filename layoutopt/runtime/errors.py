@@ -22,6 +22,7 @@ RUN_OR_MEMORY_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
 """The exceptions of a failed run, and of one for which there is too little memory."""
 
 _MESSAGE_LENGTH = 300
+_SOURCE_LOCATIONS = ("Exception from ", "Check 'false' ")
 
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
 _NOT_THE_MODEL = re.compile(
@@ -77,11 +78,15 @@ def raise_if_out_of_memory(error: BaseException, where: str = "") -> None:
 def error_message(error: BaseException, text: str | None = None) -> str:
     """The message of an exception in one line of at most 300 characters; the name of its class if it has no message.
 
+    Lines in which OpenVINO names its source files are left out.
+
     Args:
         error: the exception.
         text: its message without parts that users need not read; None for the whole message.
     """
-    line = " ".join((str(error) if text is None else text).split()) or type(error).__name__
+    lines = (str(error) if text is None else text).splitlines()
+    kept = " ".join(each for each in lines if not each.startswith(_SOURCE_LOCATIONS))
+    line = " ".join(kept.split()) or type(error).__name__
     return line if len(line) <= _MESSAGE_LENGTH else f"{line[: _MESSAGE_LENGTH - 3]}..."
 
 

@@ -158,7 +158,7 @@ def layout_type(name: str) -> LayoutType:
 class StridedLayout(Record):
     """A layout with its free strides, a function from logical coordinates to offsets in linear memory.
 
-    Args:
+    Attributes:
         type: the layout without strides.
         stride: the strides in elements, innermost first.
 
@@ -240,7 +240,7 @@ class StridedLayout(Record):
 class TensorView(Record):
     """A tensor in the memory of a numpy array, which is not copied: a write changes the array.
 
-    Args:
+    Attributes:
         memory: a contiguous array of any dtype.
         layout: from coordinates to offsets.
         extent: the size along each axis.

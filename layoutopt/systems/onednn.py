@@ -73,7 +73,7 @@ def _axis(letter: str) -> int:
 class MemoryDescriptor(Record):
     """A blocked memory descriptor of a packed tensor, `dnnl_memory_desc_t`.
 
-    Args:
+    Attributes:
         dims: the logical extents.
         data_type: one of `DATA_TYPES`.
         format: the format, whose blocks are innermost.

@@ -74,6 +74,11 @@ class Block(Record):
     runs: list[list[list[float]]]  # per size
 
 
+def engine_clock(threads: int) -> Clock:
+    """The clock of runs in other engines than onnxruntime, which may compute one thread's work in a thread of their own."""
+    return process_time if threads == 1 else perf_counter
+
+
 def measure_in_turns(
     models: Sequence[Callable[[], S]],
     runs_of: Callable[[S], Sequence[Run]],

@@ -191,6 +191,8 @@ class PairOfModels(Record):
     def _not_run(self, error: Exception, misdeclared: Mapping[str, str]) -> Verification:
         """The verdict where the rewritten model, or the cut original, cannot be run."""
         message = error_message(error)
+        if (engine := self.rewritten.engine) is not None:
+            return Verification("failed", f"{engine.name} cannot run it: {message}")
         if not self.is_optimised:
             return Verification("not verified", f"{self._prefix}{message}")
         at_sizes = "".join(getattr(error, "__notes__", ()))

@@ -6,7 +6,7 @@ body of a loop counts once per iteration.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,6 @@ def data_movement_of(events: Iterable[Mapping[str, Any]]) -> DataMovementReport:
     ]
     nbytes = sum(int(each["activation_size"]) + int(each["output_size"]) for each in moving)
     return DataMovementReport(ops=dict(Counter(each["op_name"] for each in moving)), nbytes=nbytes)
-
-
-def traced_reorder_share(events: Sequence[Mapping[str, Any]]) -> float:
-    """The fraction of the time in Transposes and reorders in a trace of onnxruntime, without the first run."""
-    first, *runs = sorted((each["ts"], each["dur"]) for each in events if each["name"] == TRACED_RUN)
-    reorders = (each for each in events if is_kernel_event(each) and each["args"]["op_name"] in REORDERS)
-    moving = sum(each["dur"] for each in reorders if each["ts"] > sum(first))
-    return float(moving / max(1, sum(seconds for _, seconds in runs)))
 
 
 def executed_data_movement(model: Runnable, inputs: SampleInputs) -> DataMovementReport | None:

@@ -169,6 +169,7 @@ def verify_rewrite(
     *,
     path: str | None = None,
     is_emulated: bool = False,
+    has_devices: bool = False,
 ) -> Verification:
     """Compare a rewritten model with the original.
 
@@ -182,11 +183,12 @@ def verify_rewrite(
         copies: the models as Runnables.
         path: the file that the original was read from; None if it was not a file.
         is_emulated: whether onnxruntime emulates the formats of the result, so that its data movement there is not measured.
+        has_devices: whether nodes of the result have devices; its partitions run one after the other then.
     """
     is_parted = final is emitted and is_too_large(original, emitted)
     with scratch_folder() as traces:
         reference = replace(copies.of(original, mappable(path)), trace=traces / "original", is_parted=is_parted)
-        written = replace(copies.of(final), trace=traces / "final", is_parted=is_parted)
+        written = replace(copies.of(final), trace=traces / "final", is_parted=is_parted or has_devices)
         verdict = compare(
             reference,
             written,
@@ -197,7 +199,7 @@ def verify_rewrite(
         )
         if verdict.status != "passed" or is_parted:
             return verdict
-        is_measured = not verdict.defined_block and not is_emulated
+        is_measured = not verdict.defined_block and not is_emulated and not has_devices
         return replace(
             verdict,
             moved_before=executed_data_movement(reference, request.inputs),

@@ -1,4 +1,5 @@
-"""A session of a model that is larger than the available memory: its parts run one after the other, each with its own weights.
+"""A session of a model whose parts run one after the other, each with its own weights: one is larger than the available
+memory, another one is for several devices.
 
     x -> [ weights 1 ] -> q      q -> [ weights 2 ] -> p      p -> [ weights 3 ] -> y
 
@@ -6,6 +7,7 @@ The weights are external data, which onnxruntime maps.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from layoutopt import onnx_io
 from layoutopt.errors import LayoutoptError
 from layoutopt.onnx_io.interface import Input, declared_inputs
 from layoutopt.onnx_io.messages import inner_graphs, nested
+from layoutopt.onnx_io.partitions import device_of
 from layoutopt.onnx_io.tensors import tensors
 from layoutopt.record import Record
 from layoutopt.runtime.available_memory import available_bytes
@@ -64,17 +67,18 @@ def is_too_large(*models: onnx_ir.Model) -> bool:
     return max(sizes) > available_bytes()
 
 
-def parts_of(graph: onnx.GraphProto, limit: int) -> list[Part]:
-    """The parts of a model, each with weights of at most `limit` bytes unless one node has more."""
+def parts_of(graph: onnx.GraphProto, limit: float = inf) -> list[Part]:
+    """The parts of a model, each on one device, and with weights of at most `limit` bytes unless one node has more."""
     constants = {tensor.name: _nbytes(tensor) for tensor in graph.initializer}
     reads = [dict.fromkeys(_reads(node)) for node in graph.node]
     sizes = [
         sum(constants.get(name, 0) for name in read) + sum(map(_nbytes, _inner_tensors(node)))
         for node, read in zip(graph.node, reads, strict=True)
     ]
-    starts, nbytes = [0], 0
+    starts, nbytes, devices = [0], 0.0, [*map(device_of, graph.node)]
     for index, size in enumerate(sizes):
-        if nbytes + size > limit and index > starts[-1]:
+        is_full = nbytes + size > limit or devices[index] != devices[starts[-1]]
+        if is_full and index > starts[-1]:
             starts.append(index)
             nbytes = 0
         nbytes += size
@@ -149,18 +153,25 @@ class PartedSession:
         return self.run_all(names, [feed], seconds)[0]
 
     def _session(self, part: Part, types: Mapping[str, onnx.TypeProto]) -> Session:
-        message = onnx.ModelProto(ir_version=self._message.ir_version)
-        message.opset_import.extend(self._message.opset_import)
-        message.functions.extend(self._message.functions)
-        message.graph.name = "part"
-        message.graph.node.extend(self._message.graph.node[part.start : part.end])
-        message.graph.initializer.extend(self._constants[name] for name in part.constants)
-        for name in part.inputs:
-            message.graph.input.add(name=name).type.CopyFrom(types[name])
-        for name in part.outputs:
-            message.graph.output.add(name=name)
-        source = message.SerializeToString()
+        source = model_of_part(self._message, part, types).SerializeToString()
         return Session(source, is_optimised=False, folder=self._folder, prepacks=False, has_arena=False)
+
+
+def model_of_part(model: onnx.ModelProto, part: Part, types: Mapping[str, onnx.TypeProto]) -> onnx.ModelProto:
+    """A part as a model of its own; `types` has those of its inputs, and of outputs that are to be declared."""
+    message = onnx.ModelProto(ir_version=model.ir_version)
+    message.opset_import.extend(model.opset_import)
+    message.functions.extend(model.functions)
+    message.configuration.extend(model.configuration)
+    message.graph.name = "part"
+    message.graph.node.extend(model.graph.node[part.start : part.end])
+    held = {*part.constants}
+    message.graph.initializer.extend(each for each in model.graph.initializer if each.name in held)
+    for name in part.inputs:
+        message.graph.input.add(name=name).type.CopyFrom(types[name])
+    for name in part.outputs:
+        message.graph.output.add(name=name).type.CopyFrom(types.get(name, onnx.TypeProto()))
+    return message
 
 
 def _reason(part: Part, error: Exception) -> str:

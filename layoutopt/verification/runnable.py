@@ -12,8 +12,9 @@ every session.
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 import onnx
 import onnx_ir
 from msgspec.structs import replace
@@ -24,13 +25,14 @@ from layoutopt.onnx_io.messages import nodes
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.record import Record
 from layoutopt.runtime.definitions import DEFINITIONS, define
+from layoutopt.runtime.engines import Engine
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import DATA_FOLDER, MAX_BYTES_IN_MEMORY, Session, inference_session
 from layoutopt.verification import edits
 from layoutopt.verification.parts import PartedSession, external_tensors
 
 Source: TypeAlias = bytes | str | PathLike[str]
-AnySession: TypeAlias = Session | PartedSession
+AnySession: TypeAlias = "Session | PartedSession | EngineSession"
 
 MAX_PREPACKED_BYTES = 500_000_000
 """Bytes of weights above which sessions do not prepack, which copies every weight of a matrix product, and have no arena."""
@@ -58,6 +60,7 @@ class Runnable(Record):
         trace: the prefix of the files to which sessions at the default optimisation level write a trace of their first run;
             None for no traces. Edited copies write none.
         is_parted: whether sessions hold one part of the model at a time, and are not optimised.
+        engine: the program that runs it; None for onnxruntime.
     """
 
     source: bytes | str
@@ -66,6 +69,7 @@ class Runnable(Record):
     is_large: bool = False
     trace: Path | None = None
     is_parted: bool = False
+    engine: Engine | None = None
 
     @classmethod
     def of(cls, source: Source) -> "Runnable":
@@ -94,7 +98,9 @@ class Runnable(Record):
         return replace(self, source=bytes(message.SerializeToString()), folder=folder, trace=None)
 
     def session(self, *, is_optimised: bool = True, threads: int | None = None) -> AnySession:
-        """A session at onnxruntime's default optimisation level, or without any optimisation."""
+        """A session at onnxruntime's default optimisation level, or without any optimisation, or one in another engine."""
+        if self.engine is not None:
+            return EngineSession(self, self.engine, threads or 1)
         if self.is_parted:
             mapped = self.edited(self.message())
             return PartedSession(mapped.message(), mapped.folder)
@@ -110,8 +116,10 @@ class Runnable(Record):
             trace=self.trace if is_optimised else None,
         )
 
-    def timed_session(self, threads: int) -> Session:
-        """A session with onnxruntime's default options but for the number of threads."""
+    def timed_session(self, threads: int) -> AnySession:
+        """A session with default options but for the number of threads."""
+        if self.engine is not None:
+            return EngineSession(self, self.engine, threads)
         disabled: Sequence[str] = CRASHING_OPTIMIZERS if self.has_float16 else ()
         return Session(self.source, threads=threads, disabled=disabled, folder=self.folder, polls=True)
 
@@ -127,6 +135,40 @@ class Runnable(Record):
         folder = {} if self.folder is None else {DATA_FOLDER: str(self.folder)}
         disabled = (*disabled, *(CRASHING_OPTIMIZERS if self.has_float16 else ()))
         inference_session(self.source, threads=threads, disabled=disabled, saved=path, config={**config, **folder})
+
+
+class EngineSession:
+    """A model in another engine than onnxruntime, with the interface of `Session`."""
+
+    def __init__(self, model: Runnable, engine: Engine, threads: int) -> None:
+        graph = model.message().graph
+        constants = {each.name for each in graph.initializer}
+        self._inputs = [each for each in graph.input if each.name not in constants]
+        self._outputs = list(graph.output)
+        self._loaded = engine.load(model.source, threads)
+
+    def get_inputs(self) -> Sequence[Any]:
+        """The inputs without an initializer, with their names."""
+        return self._inputs
+
+    def get_outputs(self) -> Sequence[Any]:
+        """The outputs, with their names."""
+        return self._outputs
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any], seconds: float | None = None) -> list[Any]:
+        """The outputs with the given names, which are valid until the next run; no limit of the time is kept."""
+        del seconds
+        outputs = self._loaded.run(feeds)
+        if names is None:
+            return list(outputs)
+        found = dict(zip((each.name for each in self._outputs), outputs, strict=True))
+        return [found[name] for name in names]
+
+    def run_all(
+        self, names: Sequence[str] | None, feeds: Sequence[Mapping[str, Any]], seconds: float | None = None
+    ) -> list[list[Any]]:
+        """The outputs for each of several feeds."""
+        return [list(map(np.copy, self.run(names, feed, seconds))) for feed in feeds]
 
 
 def _resolve_links(message: onnx.ModelProto, folder: Path) -> Path:

@@ -79,7 +79,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "operator": (2, "no-such-operator", "list ops no-such-operator"),
     "target file": (2, ".toml", "calibrate -o mine.txt"),
     "a kind of runtime as target": (4, "--runtime any", "optimize model.onnx -o out.onnx -t gpu"),
-    "a runtime as target": (4, "--runtime any", "optimize model.onnx -o out.onnx -t openvino"),
+    "a runtime as target": (4, "-t cpu --runtime openvino", "optimize model.onnx -o out.onnx -t openvino"),
     "nothing to explain": (2, "near it are conv1, conv0", "explain model.onnx conv2 -t ascend-310"),
     "targets to explain": (4, "has no single price to explain", "explain model.onnx -t gpu-hopper,ascend-310"),
     "limit": (2, "--limit", "explain model.onnx -t ascend-310 --limit -1"),

@@ -24,7 +24,7 @@ from layoutopt.errors import PinError
 from layoutopt.formats import Format, pack, unpack
 from layoutopt.ir import DType, Graph, Op, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ir.graph import is_cast
-from layoutopt.ir.types import Array, ArrayData, Attribute
+from layoutopt.ir.types import Array, ArrayData, Attribute, Padding
 from layoutopt.ops import OperandFormats, View, canonical_storage, rule_of
 from layoutopt.ops.region_ops import boundary, expected_runs
 from layoutopt.passes import DEFAULT_PIPELINE, TRAINING_PIPELINE, AssignFormats
@@ -241,6 +241,7 @@ def cheapest(
     signatures: Mapping[Op, Sequence[Signature]],
     pins: Mapping[Value, Format],
     mode: Mode = "inference",
+    host: str = "",
 ) -> float:
     """The price of the cheapest combination by definition, from an array of all combinations with one axis per choice.
 
@@ -263,28 +264,34 @@ def cheapest(
         if value.shape is None or (value.is_constant and mode == "inference" and not tree.is_output(value)):
             continue
         pinned = Storage(pins[value]) if value in pins else canonical_storage(value)
+        pinned = pinned if value.is_constant else pinned.placed(host)
         producer, place = tree.writers.get(value, (None, 0))
         given = [pinned] if producer is None else [each.outputs[place] for each in signatures[producer]]
         readers: list[tuple[Op | None, list[Storage | None]]] = [(None, [pinned])] if tree.is_output(value) else []
         uses = tree.readers.get(value, ())
         readers += [(reader, [each.inputs[index] for each in signatures[reader]]) for reader, index in uses]
-        formats = {each.format.key(value.shape): each.format for _, required in readers for each in required if each}
-        for key, format in formats.items():
+        wanted = [(source, target) for _, required in readers for target in required for source in given]
+        copies = {key: target for source, target in wanted if target and (key := copy_key(value, source, target))}
+        for key, target in copies.items():
             due = np.zeros([1] * len(axes), dtype=bool)
             for reader, required in readers:
-                grid = np.asarray([[_is_due(value, source, target, key) for target in required] for source in given])
+                grid = np.asarray([[copy_key(value, source, each) == key for each in required] for source in given])
                 is_own = producer is not None and reader is producer
                 due = due | (along(np.diag(grid), reader) if is_own else along(grid, producer, reader))
-            prices = [model.conversion_seconds(value, source, Storage(format)) for source in given if source]
+            copy = Storage(target.format, key[-1], target.device)
+            prices = [model.conversion_seconds(value, source, copy) for source in given if source]
             total = total + tree.weight(value) * due * along(np.asarray(prices), producer)
     return float(total.min())
 
 
-def _is_due(value: Value, has: Storage | None, want: Storage | None, key: object) -> bool:
-    """Whether a reader needs the copy whose bytes are `key`."""
-    if want is None or want.format.key(value.shape) != key:
-        return False
-    return has.format.key(value.shape) != key or has.padding > want.padding
+def copy_key(value: Value, has: Storage | None, want: Storage | None) -> tuple[object, ...] | None:
+    """The bytes, the device and the padding of the copy that a reader needs; None if it needs none."""
+    if want is None or has is None:
+        return None
+    is_same = has.format.key(value.shape) == want.format.key(value.shape) and has.padding <= want.padding
+    if is_same and want.device in ("", has.device or want.device):
+        return None
+    return want.format.key(value.shape), want.device, has.padding if is_same else Padding.ZERO
 
 
 def built(graph: Graph, model: CostModel, mode: Mode = "inference") -> float:

@@ -22,7 +22,7 @@ from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Op, Signature, Slot, Storage, Value
 from layoutopt.ops import OperandFormats, estimated_volume
 from layoutopt.planner import Option, PlanRequest, Problem, Tensor, make_formulated_plan, make_plan, solve
-from layoutopt.planner.planning import GuardLimit
+from layoutopt.planner.planning import Limit
 from layoutopt.planner.problem import GRAPH_OUTPUT, Choice, ProblemEdit
 from layoutopt.planner.program import cheapest_within
 from layoutopt.planner.propagation import storage_key
@@ -222,13 +222,13 @@ NHWC = Format.parse("NHWC")
 RELU = '<ir_version: 8, opset_import: ["" : 18]> net (float[1,4,H,W] x) => (float[1,4,H,W] y) { y = Relu (x) }'
 
 
-def limited_problem(seed: int, count: int) -> tuple[Problem, list[GuardLimit], Choice, list[Choice]]:
+def limited_problem(seed: int, count: int) -> tuple[Problem, list[Limit], Choice, list[Choice]]:
     """A problem, the limits of guards, a choice within them, and all of these choices, the cheapest first."""
     problem = random_problem(seed)
     every = [choice for choice in choices(problem) if isfinite(problem.price(choice))][:400]
     start = Random(seed).choice(every)
     guards = [priced_anew(problem, 1000 * number + seed) for number in range(1, count + 1)]
-    limits = [GuardLimit(each, each.price(start)) for each in guards]
+    limits = [Limit(each, each.price(start)) for each in guards]
     allowed = [choice for choice in choices(problem) if all(limit.allows(choice) for limit in limits)]
     return problem, limits, start, sorted(allowed, key=problem.price)
 

@@ -1,5 +1,6 @@
 """The dialect `ascend`: names and shapes of formats, the conversion TransData, packed filters, and written networks."""
 
+import json
 from collections.abc import Callable
 from itertools import permutations
 from math import ceil, gcd, lcm
@@ -17,7 +18,7 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.ascend import ASCEND, common_origin, format_name, published_shape
+from layoutopt.dialects.ascend import ASCEND, TRANSDATA, common_origin, format_name, published_shape
 from layoutopt.errors import FormatError
 from layoutopt.formats import Conversion, Format, as_shape, lookup, pack
 from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
@@ -25,6 +26,7 @@ from layoutopt.formats.catalog import c0, fractal_nz
 from layoutopt.ir.graph import CAST, Graph, insert_cast
 from layoutopt.ir.types import DType, Storage, TensorType
 from layoutopt.onnx_io import check, emit, to_bytes
+from layoutopt.ops import rules
 from layoutopt.runtime.session import inference_session
 from layoutopt.testing.rules import lower
 
@@ -134,6 +136,24 @@ def test_published_shapes(dtype: DType) -> None:
     assert published_shape(formats["NC1HWC0"], shape) == expected
 
 
+PAIRS = [
+    tuple(pair)
+    for plain, stored in json.loads((Path(__file__).parents[1] / "published" / "cann.json").read_text())["pairs"]
+    for pair in ((plain, stored), (stored, plain))
+]
+
+
+def test_transdata_has_the_published_pairs() -> None:
+    assert set(PAIRS) == TRANSDATA and len(PAIRS) == 18
+
+
+def test_the_page_names_every_op_with_a_kernel() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ascend.md").read_text(encoding="utf-8")
+    families = {family for target in ASCENDS for kernel in load_target(target).spec.kernel for family in kernel.family}
+    ops = {name.rpartition(":")[2] for name, rule in rules().items() if rule.family in families - {"normalization"}}
+    assert all(f"`{name}_…`" in page for name in ops - {"MatMul"})
+
+
 def images(dtype: DType) -> list[Format]:
     names = ("NC1HWC0", "NC1HWC0_C04", "FRACTAL_Z")
     plain = [Format.canonical(4), Format.parse("NHWC"), fractal_nz(4, c0=c0(dtype.label))]
@@ -148,7 +168,7 @@ def volumes(dtype: DType) -> list[Format]:
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.INT8])
 @pytest.mark.parametrize(("of", "shape"), [(images, (2, 5, 4, 3)), (volumes, (2, 5, 2, 4, 3))])
 def test_transdata_converts(of: Callable[[DType], list[Format]], shape: tuple[int, ...], dtype: DType) -> None:
-    """Every pair of formats, as nodes with bodies: stock onnxruntime runs them."""
+    """Every pair of formats, in steps of the published pairs, as nodes with bodies: stock onnxruntime runs them."""
     array = np.random.default_rng(0).integers(-100, 100, shape).astype(dtype.numpy)
     graph = Graph("casts", {"": 17})
     pairs = list(permutations(of(dtype), 2))
@@ -161,12 +181,10 @@ def test_transdata_converts(of: Callable[[DType], list[Format]], shape: tuple[in
     check(lowered)
     proto = onnx.ModelProto()
     proto.ParseFromString(to_bytes(lowered))
-    assert len(calls(proto)) == len(pairs) and {node.op_type for node in calls(proto)} == {"TransData"}
-    for node, (src, dst) in zip(calls(proto), pairs, strict=True):
-        origin = attributes_of(node).pop("origin_format")
-        names = [attributes_of(node)["src_format"], attributes_of(node)["dst_format"]]
-        assert common_origin([src, dst], dtype) == (origin, names)
+    assert {node.op_type for node in calls(proto)} == {"TransData"} and set(routes(proto)) <= set(PAIRS)
+    for node in calls(proto):
         assert [attributes_of(node)[key] for key in ("src_subformat", "dst_subformat", "groups")] == [0, 0, 1]
+        assert len(node.attribute) == 5
     got = run(to_bytes(lowered), {f"x{number}": pack(array, src) for number, (src, _) in enumerate(pairs)})
     for (_, dst), result in zip(pairs, got, strict=True):
         assert np.array_equal(result, pack(array, dst))
@@ -255,7 +273,7 @@ def test_filters_with_groups(target: str, shape: tuple[int, ...], group: int, im
     model = convolutions([around[0], (shape, group), around[1]], image)
     result = layoutopt.optimize(model, target, dialect="ascend")
     assert result.report.verification.status == "passed"
-    node = next(node for node in calls(result.proto, "Conv") if node.name == "conv1")
+    node = next(node for node in calls(result.proto) if node.name == "conv1")
     weights = {each.name: numpy_helper.to_array(each) for each in result.proto.graph.initializer}
     (packed,) = (weights[each] for each in node.input if each in weights and weights[each].ndim > 1)
     whole = numpy_helper.to_array(next(each for each in model.graph.initializer if each.name == "w1"))
@@ -267,7 +285,13 @@ def test_filters_with_groups(target: str, shape: tuple[int, ...], group: int, im
         expected, title = pack_filter(whole, GroupedFractalZ(group, block)), "FRACTAL_Z"
     assert np.array_equal(packed, expected)
     assert [*attributes_of(node)["input_formats"]] == ["NC1HWC0", title, "ND"]
-    assert [*attributes_of(node)["kernel_shape"]] == [*shape[2:]]
+    attributes, row = attributes_of(node), [1] * (4 - len(shape))
+    assert [*attributes["kernel_shape"]] == [*shape[2:]] and attributes["data_format"] == "NCHW"
+    assert [*attributes["strides"]] == [*attributes["dilations"]] == [1, 1, *row, *[1] * len(shape[2:])]
+    assert [*attributes["pads"]] == [0, 0] * len(row) + [each for side in shape[2:] for each in (side // 2,) * 2]
+    assert (node.op_type, attributes.get("groups")) == (
+        ("DepthwiseConv2D", None) if group == shape[0] else ("Conv2D", group)
+    )
     assert not set(weights) - {each for node in result.proto.graph.node for each in node.input}
 
 
@@ -280,7 +304,7 @@ def test_the_first_layer_is_of_four_channels() -> None:
     weights = {each.name: numpy_helper.to_array(each) for each in result.proto.graph.initializer}
     whole = numpy_helper.to_array(model.graph.initializer[0])
     assert any(np.array_equal(each, pack_filter(whole, FractalZC04())) for each in weights.values())
-    assert routes(result.proto)[0] == ("NCHW", "NC1HWC0_C04")
+    assert [node.op_type for node in result.proto.graph.node if node.domain == "layoutopt"] == ["CastData"]
 
 
 HYBRID = (
@@ -308,20 +332,10 @@ def hybrid(size: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("size", "is_free"), [(56, True), (50, False)])
 def test_between_convolution_and_product_is_one_step(size: int, is_free: bool) -> None:
-    """One op converts NC1HWC0 to FRACTAL_NZ, whose rows are the pixels, padded to 16; Ascend's compiler uses two."""
+    """NC1HWC0 becomes FRACTAL_NZ, whose rows are the pixels, padded to 16, by a Reshape or by TransData through NHWC."""
     result = layoutopt.optimize(hybrid(size), "ascend-310", dialect="ascend")
-    assert routes(result.proto) == [
-        ("NCHW", "NC1HWC0"),
-        ("NC1HWC0", "FRACTAL_NZ"),
-        ("FRACTAL_NZ", "NC1HWC0"),
-        ("NC1HWC0", "NCHW"),
-    ]
-    assert [attributes_of(node)["origin_format"] for node in calls(result.proto, "TransData")] == [
-        "NCHW",
-        "NHWC",
-        "NHWC",
-        "NCHW",
-    ]
+    between = [("NC1HWC0", "NHWC"), ("ND", "FRACTAL_NZ"), ("FRACTAL_NZ", "ND"), ("NHWC", "NC1HWC0")]
+    assert routes(result.proto) == [("NCHW", "NC1HWC0"), *([] if is_free else between), ("NC1HWC0", "NCHW")]
     model = load_target("ascend-310")
     for op in (op for op in result.graph.ops if op.op_type == CAST and not op.inputs[0].is_constant):
         value, src, dst = op.inputs[0], op.inputs[0].storage, op.outputs[0].storage
@@ -335,7 +349,7 @@ def test_between_convolution_and_product_is_one_step(size: int, is_free: bool) -
         if is_free:
             assert not moving and not seconds
         else:
-            assert moving in (["Pad"], ["Slice"]) and 0 < seconds < 0.6 * detour
+            assert moving in (["Pad"], ["Slice"]) and 0 < seconds <= detour * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("target", "left"), [("ascend-310", "FRACTAL_NZ"), ("ascend-910b", "ND")])
@@ -344,7 +358,7 @@ def test_products_are_fractal_nz(target: str, left: str) -> None:
     products = "a = MatMul (x, w) b = MatMul (a, w) c = MatMul (b, w) y = MatMul (c, w)"
     model = text_model(f"{HEADER} g (float16[1,512,512] x) => (y) <float16[512,512] w> {{ {products} }}")
     result = layoutopt.optimize(model, target, dialect="ascend")
-    assert {tuple(attributes_of(node)["input_formats"]) for node in calls(result.proto, "MatMul")} == {
+    assert {tuple(attributes_of(node)["input_formats"]) for node in calls(result.proto, "BatchMatMul")} == {
         (left, "FRACTAL_NZ")
     }
     (shape,) = (list(each.dims) for each in result.proto.graph.initializer if len(each.dims) > 1)

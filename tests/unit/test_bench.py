@@ -13,10 +13,10 @@ from layoutopt.bench import BenchReport, MachineReport, bench, machine_caveats, 
 from layoutopt.cli import main
 from layoutopt.errors import DimensionError, LayoutoptError, ModelError
 from layoutopt.onnx_io.interface import read_interface
+from layoutopt.runtime.engines import share_of_moves, traced_layers
 from layoutopt.sample_inputs import same_inputs
 from layoutopt.timing.speed_up import Block, speed_ups
 from layoutopt.timing.statistics import null_ratio, ratio
-from layoutopt.verification.data_movement import traced_reorder_share
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "custom" : 1, "com.microsoft.nchwc" : 1]>\n'
 PLAIN = "g (float[1,4,8,8] x) => (float[1,8,4,8] y) { r = Relu(x) y = Transpose <perm = [0, 2, 1, 3]> (r) }"
@@ -97,9 +97,9 @@ def test_models_that_cannot_be_measured(save, tmp_path: Path) -> None:
 
 def test_a_runtime_that_is_not_there(save, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(LayoutoptError, match=r"openvino: is not installed; pip install 'layoutopt\[openvino\]'"):
+    with pytest.raises(LayoutoptError, match=r"needs the package openvino; .*pip install 'layoutopt\[openvino\]'"):
         bench([save("a.onnx", SHORT)], runtimes=["openvino"])
-    with pytest.raises(LayoutoptError, match="no such runtime"):
+    with pytest.raises(LayoutoptError, match="no such engine"):
         bench([save("a.onnx", SHORT)], runtimes=["other"])
 
 
@@ -175,7 +175,7 @@ RECORDED = [
 
 
 def test_the_share_of_reorders_in_a_trace() -> None:
-    assert traced_reorder_share(RECORDED) == pytest.approx(300 / 600)
+    assert share_of_moves(traced_layers(RECORDED)) == pytest.approx(300 / 360)
 
 
 def test_disturbed_blocks_do_not_count_unless_they_are_the_half() -> None:

@@ -80,7 +80,7 @@ def test_a_budget_of_any_size_times_a_kernel() -> None:
 
 def test_the_overhead_of_a_run_is_no_part_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     run, node, seconds = 1e-5, 5e-7, 3e-5  # a network has the overhead of a node, too
-    monkeypatch.setattr(timer, "tiny_runs", lambda threads: (lambda: run + node, lambda: run + 33 * node))
+    monkeypatch.setattr(timer, "tiny_runs", lambda *arguments: (lambda: run + node, lambda: run + 33 * node))
     monkeypatch.setattr(timer, "kernel_run", lambda *arguments: lambda: run + node + seconds)
     kernel = families()[0]
     assert time_kernels([kernel])[kernel.key] == pytest.approx(node + seconds)

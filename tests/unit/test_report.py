@@ -41,7 +41,7 @@ def test_the_rows_have_the_numbers_of_the_report(result: layoutopt.Result) -> No
     report, rows = result.report, {each.label: each.text for each in result.report.facts}
     assert report.changed and report.gain is not None
     assert rows["result"] == "rewritten"
-    assert rows["estimated time"].startswith(f"{seconds(report.gain.seconds_before)} -> ")
+    assert rows["estimated time"].startswith(f"{seconds(report.gain.seconds_unplanned)} -> ")
     assert rows["verification"].startswith(f"equal outputs ({report.verification.largest_error:.1e}; rounding ")
     assert rows["speed"].endswith("faster, estimated") and rows["measured time"].startswith("not measured")
     assert rows["data movement"] == (f"2 -> 0 layout changes, {size(report.before.bytes)} -> 0 B (in the file)")

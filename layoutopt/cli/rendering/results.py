@@ -107,6 +107,7 @@ def _ops(changes: Sequence[OpChange], show_all: bool) -> list[dict[str, Any]]:
                 "ops": 1,
                 "op": op.kind,
                 "name": op.name if show_all else "",
+                "device": op.device if after is None else after.device,
                 "formats before": _sides(before.inputs, before.outputs) if before is not None else "",
                 "formats after": _sides(after.inputs, after.outputs) if after is not None else "folded",
                 "note": _note(before, after),

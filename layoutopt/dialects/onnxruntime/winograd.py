@@ -17,13 +17,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from typing_extensions import override
 
 from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import RandomAccess, elements_at, stored
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Array, Attribute, Data, Op, Value
+from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Value
 from layoutopt.ops import estimated_extent
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
@@ -39,6 +40,9 @@ from layoutopt.record import Record
 # The construction from evaluation points is the Toom-Cook algorithm. The points are integers, so every coefficient is rounded
 # once at most. A component is one element of the element-wise product, for one evaluation point: the first for the point 0,
 # two for each pair a, -a, and the last for infinity.
+
+PLAIN = 1
+"""The block of arrays without blocks."""
 
 _TAPS = 3
 _POINTS = np.array([0.0, 1.0, -1.0, 2.0, -2.0])
@@ -140,10 +144,14 @@ def tilings(op: Op, block: int) -> list[Tiling]:
     """The ways to cut the result of a blocked convolution into tiles, the direct convolution first; none if it cannot be tiled.
 
     Its filter is 3x3, constant and packed, without groups or strides; its image has known extents and is padded by 1. Channels
-    are whole blocks. No tile is wider than high, because interleaving columns moves blocks one by one, which takes longer.
+    are whole blocks. No tile is wider than high, because interleaving columns moves blocks one by one, which takes longer. On
+    plain arrays tiles are square.
     """
-    filter = op.inputs[1] if op.op_type == "Conv" and op.domain == DOMAIN else None
+    is_plain = block == PLAIN
+    filter = op.inputs[1] if op.op_type == "Conv" and op.domain == ("" if is_plain else DOMAIN) else None
     if filter is None or filter.data is None or op.integer("group", 1) != 1 or op.integers("pads") != (1,) * 4:
+        return []
+    if filter.dtype is not DType.FLOAT32 or filter.rank != 4:
         return []
     _, channels, *kernel = map(estimated_extent, filter.dims)
     image = [extent for extent in op.y.dims[2:] if isinstance(extent, int)]
@@ -151,7 +159,12 @@ def tilings(op: Op, block: int) -> list[Tiling]:
     if kernel != [_TAPS] * 2 or channels % block or len(image) < 2 or steps - {1}:
         return []
     rows, columns = ([Tiles(extent, size) for size in (1, 2, 4) if size <= extent] for extent in image)
-    found = [(first, second) for first in rows for second in columns if first.outputs >= second.outputs]
+    found = [
+        (first, second)
+        for first in rows
+        for second in columns
+        if first.outputs == second.outputs or (first.outputs > second.outputs and not is_plain)
+    ]
     return found if len(found) > 1 else []
 
 
@@ -193,9 +206,14 @@ class MachineRates(Record):
     tiling_time_factor: float = 1.0  # a factor of the estimates of tilings
 
 
-MACHINE_RATES = {16: MachineRates(), 8: MachineRates(tiling_time_factor=1.1)}
+MACHINE_RATES = {
+    16: MachineRates(),
+    8: MachineRates(tiling_time_factor=1.1),
+    PLAIN: MachineRates(tiling_time_factor=1.3),
+}
 """Rates by block size. Machines without AVX-512 were not measured: they compute at half the rate or less with the same memory,
-so these rates are conservative, and so are the estimates."""
+so these rates are conservative, and so are the estimates. The factor of plain arrays makes them so in OpenVINO 2026.4.1 with
+AVX2, where the ratios of 7 shapes were measured."""
 
 _FAST_SESSIONS_OP_SECONDS = 3.1e-6
 """The constant time of an op for `sessions="fast"`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
@@ -258,7 +276,7 @@ def _seconds(graph: Graph, rates: MachineRates, sizes: Sizes) -> float:
 
 def convolution_graph(op: Op, tiling: Tiling, block: int) -> Graph:
     """A lowered graph of one convolution in tiles."""
-    graph = Graph("convolution", {"": 18, DOMAIN: 1})
+    graph = Graph("convolution", {"": 18} if block == PLAIN else {"": 18, DOMAIN: 1})
     graph.stage = "lowered"
     operands = [each for each in dict.fromkeys(op.inputs) if each is not None]
     copies = {each: graph.new_value("x", each.type, data=each.data) for each in operands}
@@ -267,7 +285,7 @@ def convolution_graph(op: Op, tiling: Tiling, block: int) -> Graph:
     inputs = tuple(each and copies[each] for each in op.inputs)
     copy = graph.add_op(op.copy(inputs, tuple(graph.outputs), name="convolution", order=()))
     if filter_growth(tiling) > 1:
-        WinogradRewriter(graph, copy, tiling, block).run()
+        _rewriter(graph, copy, tiling, block).run()
     return graph
 
 
@@ -320,10 +338,14 @@ class Winograd(Pass):
     justifies_rewrite = False
     handles_bodies = True
 
+    def block(self, context: PassContext) -> int:
+        """The block size of the arrays; 0 if no convolution is rewritten."""
+        return context.block
+
     def run(self, graph: Graph, context: PassContext) -> None:
         """Rewrite convolutions of the main graph and its bodies, whose residuals and activations have been fused."""
-        block, rates = context.block, MACHINE_RATES.get(context.block)
-        if rates is None:
+        block = self.block(context)
+        if (rates := MACHINE_RATES.get(block)) is None:
             return
         if context.sessions == "fast":
             rates = replace(rates, op_seconds=_FAST_SESSIONS_OP_SECONDS)
@@ -350,7 +372,22 @@ class Winograd(Pass):
         for op, each in sites.items():
             if op in chosen:
                 context.changed_rounding(self, op.y)
-                WinogradRewriter(each, op, chosen[op], block).run()
+                _rewriter(each, op, chosen[op], block).run()
+
+
+class PlainWinograd(Winograd):
+    """The same on plain arrays, for a runtime whose kernels are timed.
+
+    before: Conv(3x3)
+    after:  36 x depthwise Conv -> 36 x Conv(1x1) -> Add, Sub, Mul -> Concat -> DepthToSpace
+    """
+
+    name = "plain-winograd"
+    justifies_rewrite = True
+
+    @override
+    def block(self, context: PassContext) -> int:
+        return PLAIN if context.time_graphs is not None else 0
 
 
 def _shape_key(op: Op) -> Hashable:
@@ -451,7 +488,11 @@ class WinogradRewriter:
         if self._residual is not None:
             (result,) = self._sum([self._residual], 1, [result], bool(self._activation))
         self._build.set_output(0, result)
-        replace_op(self._graph, op, self._build)
+        self._replace()
+
+    def _replace(self) -> None:
+        """Replace the convolution by the ops that compute output 0 of the builder."""
+        replace_op(self._graph, self._op, self._build)
         if not self._graph.is_used(self._filter):
             self._graph.remove_value(self._filter)
 
@@ -547,3 +588,53 @@ class WinogradRewriter:
         if tiles.extent == all_outputs:
             return whole
         return self._build.resize_axis(self._build.reshape(whole, (outer, all_outputs, inner)), 1, tiles.extent)
+
+
+class PlainWinogradRewriter(WinogradRewriter):
+    """Replaces one convolution on plain arrays by standard operators, whose formats the runtime chooses.
+
+    The outputs of a tile are channels, which DepthToSpace interleaves, in channels-last formats, too.
+    """
+
+    @override
+    def run(self) -> None:
+        op, build, (rows, columns) = self._op, self._build, self._tiling
+        pieces = [each for line in self._outputs(rows, self._row, [None] * rows.outputs, True) for each in line]
+        images, counts = op.y.dims[0], (rows.count, columns.count)
+        type = float32_type((images, self._filters * len(pieces), *counts))
+        (stacked,) = build.op("Concat", pieces, [type], {"axis": 1})
+        type = float32_type((images, self._filters, *(count * rows.outputs for count in counts)))
+        (result,) = build.op("DepthToSpace", [stacked], [type], {"blocksize": rows.outputs})
+        for axis, each in enumerate(self._tiling, 2):
+            result = build.resize_axis(result, axis, each.extent)
+        build.set_output(0, result)
+        self._replace()
+
+    @override
+    def _sum(self, total: Arrays | None, factor: float, terms: Arrays, is_final: bool) -> Arrays:
+        if total is None:
+            return terms
+        if factor != 1:
+            number = self._build.constant(np.array(factor, np.float32), "factor")
+            terms = [self._one("Mul", [each, number], each.dims) for each in terms]
+        return self._each("Add", total, terms)
+
+    @override
+    def _conv(self, operands: list[Value | None], image: Shape, is_final: bool, **fields: Attribute) -> Value:
+        x, filter, bias, addend = (*operands, None, None)[:4]
+        assert x is not None and filter is not None
+        filters, channels, *kernel = map(estimated_extent, filter.dims)
+        fields |= {"group": filters if channels == 1 else 1, "kernel_shape": tuple(kernel)}
+        given = [x, filter] if bias is None else [x, filter, bias]
+        y = self._one("Conv", given, (self._op.y.dims[0], filters, *image), **fields)
+        return y if addend is None else self._one("Add", [y, addend], y.dims)
+
+    def _one(self, kind: str, inputs: list[Value], shape: Shape, **fields: Attribute) -> Value:
+        """The only output of an op."""
+        return self._build.op(kind, inputs, [float32_type(shape)], fields)[0]
+
+
+def _rewriter(graph: Graph, op: Op, tiling: Tiling, block: int) -> WinogradRewriter:
+    """The rewriter of a convolution on plain or on blocked arrays."""
+    kind = PlainWinogradRewriter if block == PLAIN else WinogradRewriter
+    return kind(graph, op, tiling, block)

@@ -76,7 +76,8 @@ function showNode(node, state) {
   if (meaning) panel.append(element("p", meaning, MOVING.has(node.kind) ? "why moving" : "why"));
   if (!["input", "output"].includes(node.kind)) {
     panel.append(element("h4", "Estimate"));
-    panel.append(pairs([["time", share(node.seconds, state)], ["bytes read and written", node.bytes ? bytesText(node.bytes) : "0"]]));
+    const rows = [["time", share(node.seconds, state)], ["bytes read and written", node.bytes ? bytesText(node.bytes) : "0"]];
+    panel.append(pairs(node.device ? [["device", node.device], ...rows] : rows));
   }
   if (node.prices) {
     const list = element("ul");

@@ -11,10 +11,10 @@ function decodeOperand([name, type, format, isConstant]) {
   return {name: text(name), type: text(type), format: text(format), isConstant: Boolean(isConstant)};
 }
 
-function decodeNode([kind, name, op, inputs, outputs, format, seconds, bytes, reason, scope, region], mate) {
+function decodeNode([kind, name, op, inputs, outputs, format, seconds, bytes, reason, scope, region, device], mate) {
   return {
     kind: text(kind), name: text(name), op: text(op), format: formatNumbers.get(format) ?? -1, seconds, bytes, reason: text(reason),
-    scope: scope.map(text).join("."), inputs: inputs.map(decodeOperand), outputs: outputs.map(decodeOperand), mate, region, parent: null,
+    device: text(device), scope: scope.map(text).join("."), inputs: inputs.map(decodeOperand), outputs: outputs.map(decodeOperand), mate, region, parent: null,
   };
 }
 

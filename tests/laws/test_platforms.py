@@ -1,0 +1,201 @@
+"""Laws of plans for platforms: devices and formats are chosen together, and at least as well as one after the other."""
+
+import json
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from test_planner_graphs import Generator, RandomCosts, built, candidates_of, cheapest, mode_of, passes_of
+from tiers import tiered
+
+import layoutopt
+from layoutopt import onnx_io
+from layoutopt.cost import Device, DeviceLink, Platform
+from layoutopt.errors import LayoutoptError
+from layoutopt.ir import DType, Graph, Op, TensorType, Value
+from layoutopt.ir.types import ArrayData
+from layoutopt.onnx_io.partitions import partitions
+from layoutopt.passes.base import PassContext
+from layoutopt.passes.planning import placement
+from layoutopt.planner import PlanRequest, RegionTree, make_plan
+from layoutopt.runtime.session import Session
+from layoutopt.testing.rules import lower
+from layoutopt.verification.parts import PartedSession, parts_of
+
+BLOCKS, GRAPHS_PER_BLOCK = 8, 25
+
+
+def random_platform(seed: int, most: float = 0.3) -> Platform:
+    """Two or three devices with random prices and links of this largest latency; devices but the host lack kernels."""
+    rng = random.Random(f"platform {seed}")
+    names = ["cpu", "gpu", "npu"][: rng.choice([2, 2, 3])]
+    lacks = [
+        frozenset(rng.sample(["Relu", "Add", "MatMul", "Concat"], 2)) if number else frozenset() for number in range(3)
+    ]
+    devices = [Device(name, RandomCosts(seed * 3 + number), lacks=lacks[number]) for number, name in enumerate(names)]
+    link = DeviceLink(tuple(names), 10 ** rng.uniform(2, 5) / most, rng.uniform(0, most), converts=rng.random() < 0.3)
+    return Platform("random", devices, [link])
+
+
+def request_of(seed: int, graph: Graph, platform: Platform) -> PlanRequest:
+    devices = {each.name: each.memory for each in platform.devices}
+    return PlanRequest(
+        graph,
+        platform,
+        free_constants=mode_of(seed) == "inference",
+        devices=devices,
+        placement=placement(graph, platform, {}),
+    )
+
+
+@pytest.mark.parametrize("block", tiered(range(BLOCKS), 1))
+def test_devices_and_formats_are_the_cheapest_and_the_passes_build_them(block: int) -> None:
+    compared = mixed = joint = 0
+    for seed in range(block * GRAPHS_PER_BLOCK, (block + 1) * GRAPHS_PER_BLOCK):
+        graph, platform, mode = Generator(seed).build(), random_platform(seed), mode_of(seed)
+        request = request_of(seed, graph, platform)
+        plan, tree = make_plan(request), RegionTree(graph)
+        assert plan.optimal, seed
+        others = [*plan.platform.alone.values(), plan.platform.placed_first]
+        assert plan.seconds <= min(others) * (1 + 1e-9), seed
+        joint += plan.seconds < min(others) * 0.999
+        mixed += len({each.device for each in plan.signatures.values()}) > 1
+        found = candidates_of(tree, platform, {})
+        placed = {
+            op: [each.placed(device) for device in request.placement[op] for each in signatures]
+            for op, signatures in (found or {}).items()
+        }
+        if found and np.prod([float(len(each)) for each in placed.values()]) <= 200_000:
+            compared += 1
+            assert plan.seconds == pytest.approx(cheapest(tree, platform, placed, {}, mode, "cpu"), rel=1e-6), seed
+        context = PassContext(platform, mode, platform=platform)
+        passes_of(mode).run(graph, context)
+        assert context.plan.seconds == plan.seconds, seed
+        assert built(graph, platform, mode) == pytest.approx(plan.seconds, rel=1e-9), seed
+    assert compared >= 20
+    assert mixed >= 4
+    assert joint >= 1  # plans that are cheaper than all that choose devices or formats first
+
+
+@pytest.mark.parametrize("block", tiered(range(BLOCKS), 1))
+def test_the_partitions_one_after_the_other_compute_what_the_graph_did(block: int) -> None:
+    """Nodes are written in the order of partitions, each of one device, and stock onnxruntime runs them in this order."""
+    counts = list[int]()
+    for seed in range(block * 12, (block + 1) * 12):
+        graph, mode = Generator(seed).build(), mode_of(seed)
+        if any(op.domain for op in graph.ops):
+            continue
+        rng = np.random.default_rng(seed)
+        for value in graph.values:
+            if value.static_shape is not None and value.data is not None and value.dtype is DType.FLOAT32:
+                value.data = ArrayData(rng.uniform(0.05, 0.15, value.static_shape).astype(np.float32))
+        feed = {each.name: rng.uniform(0.5, 1.5, each.static_shape).astype(np.float32) for each in graph.inputs}
+        names = [value.name for value in graph.outputs]
+        expected = Session(onnx_io.to_bytes(onnx_io.emit(graph))).run(None, feed)
+        platform = random_platform(seed, 1e-3)
+        passes_of(mode).run(graph, PassContext(platform, mode, platform=platform))
+        for dialect in ("functions", "ops", "ascend"):
+            message = onnx.load_from_string(onnx_io.to_bytes(onnx_io.emit(lower(graph, dialect))))
+            onnx.checker.check_model(message, full_check=dialect == "ops")
+            stages = [node.device_configurations[0].pipeline_stage for node in message.graph.node]
+            parts = parts_of(message.graph)
+            assert [number for number, part in enumerate(parts) for _ in range(part.start, part.end)] == stages
+            counts.append(len(parts))
+            for session in (Session(message.SerializeToString()), PartedSession(message, None)):
+                for one, other in zip(expected, session.run(names, feed), strict=True):
+                    np.testing.assert_allclose(other, one, rtol=2e-3, atol=1e-5, err_msg=f"{seed} {dialect}")
+    assert max(counts) >= 3
+
+
+def test_of_two_devices_the_partitions_are_as_few_as_possible() -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        graph = nx.gnp_random_graph(6, 0.3, seed=seed, directed=True)
+        graph = nx.DiGraph((a, b) for a, b in graph.edges if a < b)
+        graph.add_nodes_from(range(6))
+        device = {node: rng.choice("ab") for node in graph}
+        orders = (
+            sum(device[a] != device[b] for a, b in pairwise(order)) + 1 for order in nx.all_topological_sorts(graph)
+        )
+        assert len(partitions(graph_of(graph, device))) == min(orders), seed
+
+
+def graph_of(edges: nx.DiGraph, device: dict[int, str]) -> Graph:
+    """A graph with an op per node."""
+    graph, type = Graph(opsets={"": 18}), TensorType(DType.FLOAT32, (1,))
+    values: dict[int, Value] = {}
+    for node in range(len(edges)):
+        values[node] = graph.new_value(f"v{node}", type)
+        graph.add_op(Op("Sum", tuple(values[each] for each in edges.pred[node]), (values[node],), device=device[node]))
+    return graph
+
+
+WEIGHTS = ",".join(["0.1"] * 64)
+MODEL = f"""
+<ir_version: 10, opset_import: ["" : 18]>
+detector (float[1,8,16,16] x, int64[1] k) => (float[n] best, float[1,8,16,16] y)
+{{
+    w = Constant <value = float[8,8,1,1] {{{WEIGHTS}}}> ()
+    [conv] h = Conv (x, w)
+    [act] y = Relu (h)
+    shape = Constant <value_ints = [-1]> ()
+    flat = Reshape (y, shape)
+    [top] best, at = TopK (flat, k)
+}}
+"""
+PLATFORM = """
+name = "server"
+[[device]]
+name = "cpu"
+target = "cpu-avx2"
+[[device]]
+name = "npu"
+target = "ascend-310"
+lacks = ["TopK", "NonMaxSuppression"]
+[[link]]
+devices = ["cpu", "npu"]
+bandwidth = { value = 12e9, source = "estimate: PCIe 3" }
+latency = { value = 1e-5, source = "estimate: PCIe 3" }
+"""
+
+
+def test_a_platform_file_from_the_command_line(tmp_path: Path) -> None:
+    source, target, folder = tmp_path / "net.onnx", tmp_path / "server.toml", tmp_path / "pieces"
+    onnx.save(parser.parse_model(MODEL), source)
+    target.write_text(PLATFORM)
+    result = layoutopt.optimize(str(source), str(target), devices={"Conv": "npu"})
+    assert result.report.verification.status == "passed"
+    devices = {each.kind: each.device for each in result.report.ops}
+    assert (devices["Conv"], devices["TopK"]) == ("npu", "cpu")
+    *files, manifest = result.split(folder)
+    partitions = json.loads(manifest.read_text())["partitions"]
+    assert [folder / each["file"] for each in partitions] == files
+    assert {each["device"] for each in partitions} == {"cpu", "npu"}
+
+
+FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "no device of server has a kernel of TopK": (PLATFORM.replace('"cpu-avx2"', '"cpu-avx2"\nlacks = ["TopK"]'), {}),
+    "there is no link between cpu and npu": (PLATFORM.partition("[[link]]")[0], {}),
+    "link to gpu, which is no device": (PLATFORM.replace('["cpu", "npu"]', '["cpu", "gpu"]'), {}),
+    "device cpu is named twice": (PLATFORM.replace('"npu"\ntarget', '"cpu"\ntarget'), {}),
+    "too little memory": (PLATFORM.replace("target", 'memory = { value = 9, source = "x" }\ntarget'), {}),
+    "TopK cannot run on npu": (PLATFORM, {"devices": {"TopK": "npu"}}),
+    "no op has this type": (PLATFORM, {"devices": {"Gemm": "npu"}}),
+    "no device 'tpu'": (PLATFORM, {"devices": {"Conv": "tpu"}}),
+    "not written for the devices": (PLATFORM, {"dialect": "onnxruntime"}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_of_platforms_are_one_line(fault: str, tmp_path: Path) -> None:
+    text, options = FAULTS[fault]
+    target = tmp_path / "server.toml"
+    target.write_text(text)
+    with pytest.raises(LayoutoptError, match=fault):
+        layoutopt.optimize(parser.parse_model(MODEL), str(target), **options)

@@ -1,0 +1,187 @@
+"""Engines: a runtime of a package, which times, verifies and measures, and OpenVINO, where it is installed."""
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from parsed_models import text_model
+
+import layoutopt
+from layoutopt.cost_models import find_runtime, runtime_spec
+from layoutopt.driver import measuring
+from layoutopt.driver.prices import VARIABLE
+from layoutopt.errors import LayoutoptError, VerificationError
+from layoutopt.extend import Engine, ExecutedLayer, LoadedModel
+from layoutopt.kernel_times import store
+from layoutopt.runtime import engines
+from layoutopt.runtime.session import inference_session
+
+CHANNELS_LAST = """<ir_version: 10, opset_import: ["" : 18]> g (float[1,28,28,16] x) => (float[1,28,28,16] y)
+<float[16,16,1,1] v, float[16,16,1,1] w> {
+  a = Transpose <perm = [0, 3, 1, 2]> (x) b = Conv (a, v) c = Transpose <perm = [0, 2, 3, 1]> (b) d = Relu (c)
+  e = Transpose <perm = [0, 3, 1, 2]> (d) f = Conv (e, w) y = Transpose <perm = [0, 2, 3, 1]> (f)
+}"""
+RUNTIME = """
+description = "a test"
+runs_in = "this process"
+dialects = ["standard"]
+kernels = "standard"
+engine = "mine"
+"""
+
+
+class Model(LoadedModel):
+    """A model in onnxruntime whose runs can be changed."""
+
+    def __init__(self, engine: "Mine", model: bytes | str) -> None:
+        message = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+        self.transposes = sum(node.op_type == "Transpose" for node in message.graph.node)
+        self.engine, self.session = engine, inference_session(model)
+
+    def run(self, feed: Mapping[str, Any]) -> Sequence[Any]:
+        if self.transposes in self.engine.refused:
+            raise RuntimeError("Exception from src/file.cpp:1:\nthe kernel is too large\n")
+        outputs = self.session.run(None, dict(feed))
+        if self.transposes in self.engine.wrong:
+            outputs[0] = outputs[0] + 1
+        return list(outputs)
+
+    def layers(self) -> Sequence[ExecutedLayer]:
+        return [ExecutedLayer("Reorder", (), 0.0, moves=True, is_interface=True)]
+
+
+class Mine(Engine):
+    """An engine; `wrong` and `refused` are the numbers of Transposes of models that it computes wrongly, or not at all."""
+
+    name, version = "mine", "1"
+
+    def __init__(self) -> None:
+        self.loaded = 0
+        self.wrong: Sequence[int] = ()
+        self.refused: Sequence[int] = ()
+
+    def load(self, model: bytes | str, threads: int, trace: Path | None = None) -> LoadedModel:
+        self.loaded += 1
+        return Model(self, model)
+
+
+ENGINE = Mine()
+PATH: Path
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mine:
+    """The runtime of a package that declares two entry points: a file, and an engine."""
+    path, engine = tmp_path / "mine.toml", Mine()
+    path.write_text(RUNTIME)
+    monkeypatch.setitem(globals(), "PATH", path)
+    monkeypatch.setitem(globals(), "ENGINE", engine)
+    for group, value in ((runtime_spec.EXTENSIONS, "PATH"), (engines.ENGINES, "ENGINE")):
+        monkeypatch.setitem(vars(group), "found", {"mine": EntryPoint("mine", f"{__name__}:{value}", group.group)})
+        monkeypatch.setitem(vars(group), "_loaded", dict(vars(group)["_loaded"]))
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr("layoutopt.driver.prices.default_folder", lambda: tmp_path)
+    monkeypatch.setattr("layoutopt.timing.speed_up._MAX_SECONDS", 0.5)
+    return engine
+
+
+def optimized(**options: Any) -> layoutopt.Result:
+    return layoutopt.optimize(text_model(CHANNELS_LAST), "cpu", runtime="mine", **options)
+
+
+def test_a_runtime_of_a_package_times_verifies_and_measures(mine: Mine, tmp_path: Path) -> None:
+    report = optimized().report
+    assert report.changed or "slower" in report.reason or report.measurement is not None
+    assert report.calibration is not None and report.calibration.known > 3 and not report.calibration.reason
+    assert any('"runtime": "mine 1"' in path.read_text() for path in tmp_path.glob("*.jsonl"))
+    loaded = mine.loaded
+    assert loaded > report.calibration.known
+    optimized(measure=False, calibrate=False)
+    assert mine.loaded == loaded + 1  # it verifies
+
+
+def test_a_result_that_only_the_engine_computes_wrongly_is_an_error(mine: Mine) -> None:
+    original = CHANNELS_LAST.count("Transpose")
+    mine.wrong = [count for count in range(9) if count != original]
+    with pytest.raises(VerificationError, match="in mine, the rewritten model is not equivalent to the original"):
+        optimized(measure=False, calibrate=False)
+    mine.wrong = range(9)
+    report = optimized(measure=False, calibrate=False).report
+    assert not report.changed and "mine does not compute the original as onnxruntime does" in report.reason
+
+
+def test_models_that_the_engine_does_not_run(mine: Mine) -> None:
+    """A result that it runs is written although it does not run the original; one that it does not run is not."""
+    mine.refused = [CHANNELS_LAST.count("Transpose")]
+    report = optimized(calibrate=False).report
+    assert report.changed and report.measurement is not None
+    assert report.measurement.reason == "mine: the kernel is too large"
+    mine.refused = range(9)
+    report = optimized(calibrate=False).report
+    assert not report.changed and report.reason.endswith("mine cannot run it: the kernel is too large")
+
+
+def test_a_slower_result_is_not_written(mine: Mine, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower = lambda rows: "measured, the result is slower"  # noqa: E731
+    monkeypatch.setattr(measuring, "reason_to_keep", slower)
+    assert optimized(calibrate=False).report.reason == slower(())
+
+
+def test_engines_that_are_not_there(mine: Mine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines.OpenVino, "version", property(lambda self: engines.library("no_such", "openvino", "x")))
+    with pytest.raises(LayoutoptError, match=r"needs the package no_such; .*pip install 'layoutopt\[openvino\]'"):
+        layoutopt.optimize(text_model(CHANNELS_LAST), "cpu", runtime="openvino")
+    off = dict.fromkeys(("verify", "measure", "calibrate"), False)
+    assert layoutopt.optimize(text_model(CHANNELS_LAST), "cpu", runtime="openvino", **off).report.changed
+    assert store.Machine.current(1, mine).runtime == "mine 1"
+
+
+# --- OpenVINO ------------------------------------------------------------------------------------------------
+
+KERNELS = {
+    "convolution": ("1,16,14,14", "16,16,3,3", "16,1,1", "Conv <pads = [1, 1, 1, 1]> (x, w)"),
+    "transposed_convolution": ("1,16,14,14", "16,16,1,1", "16,1,1", "ConvTranspose (x, w)"),
+    "matmul": ("1,14,16", "16,16", "16", "MatMul (x, w)"),
+}
+FUSED = [(family, op) for row in find_runtime("openvino").fuses for family in row.family for op in row.ops or ()]
+
+
+def layers(text: str) -> list[ExecutedLayer]:
+    """The layers of OpenVINO's executed graph, without those at inputs and outputs."""
+    pytest.importorskip("openvino")
+    header = '<ir_version: 10, opset_import: ["" : 22]> g '
+    found = engines.find_engine("openvino").load(text_model(header + text).SerializeToString(), 1).layers()
+    return [each for each in found if not each.is_interface and each.kind != "Reshape"]
+
+
+@pytest.mark.parametrize(("family", "op"), FUSED)
+def test_openvino_fuses_the_epilogues_that_its_file_lists(family: str, op: str) -> None:
+    shape, filters, channels, kernel = KERNELS[family]
+    operands = {"Clip": "a, low, high", **dict.fromkeys(("Add", "Mul", "Sub", "Div"), "a, c")}.get(op, "a")
+    found = layers(
+        f"(float[{shape}] x) => (float[{shape}] y) <float[{filters}] w, float[{channels}] c, "
+        f"float low = {{0}}, float high = {{6}}> {{ a = {kernel} y = {op} ({operands}) }}"
+    )
+    assert len([each for each in found if not each.moves]) == 1
+
+
+def test_openvino_adds_residuals_in_convolutions() -> None:
+    conv = "Conv <pads = [1, 1, 1, 1]>"
+    found = layers(
+        "(float[1,16,14,14] x) => (float[1,16,14,14] y) <float[16,16,3,3] v, float[16,16,3,3] w> "
+        f"{{ a = {conv} (x, v) b = {conv} (a, w) c = {conv} (b, v) y = Add (a, c) }}"
+    )
+    assert [each.kind for each in found if not each.moves] == ["Convolution"] * 3
+
+
+@pytest.mark.parametrize("operand", [0, 1])
+def test_openvino_absorbs_transposes_of_products(operand: int) -> None:
+    pair, shapes = (("t, b", ("2,5,4", "2,5,6")), ("a, t", ("2,4,5", "2,6,5")))[operand]
+    found = layers(
+        f"(float[{shapes[0]}] a, float[{shapes[1]}] b) => (float[2,4,6] y) "
+        f"{{ t = Transpose <perm = [0, 2, 1]> ({'ab'[operand]}) y = MatMul ({pair}) }}"
+    )
+    assert [each.kind for each in found] == ["MatMul"]
