@@ -2,17 +2,13 @@
 
 from collections.abc import Collection
 
-import numpy as np
-
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import DType, Op
 from layoutopt.ops import rule_of
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.qdq import (
-    SCALE,
-    ZERO_POINT,
-    QdqOp,
     commuted_attributes,
+    define_dequantizer,
     has_float_kernel,
     is_dequantizer,
     is_lossless_round_trip,
@@ -149,7 +145,9 @@ class DequantizeWeights(Pass):
         for op in graph.ops:
             readers = list(graph.readers(op.y)) if is_dequantizer(op) else []
             if readers and convolutions.issuperset(readers) and _is_foldable(op) and not graph.is_output(op.y):
-                _write_dequantizer(graph, op)
+                builder = rewriting(graph, op, "dequantized")
+                define_dequantizer(op, builder)
+                replace_op(graph, op, builder)
                 for each in readers:
                     context.changed_rounding(self, each.y)
 
@@ -159,18 +157,3 @@ def _is_foldable(dequantizer: Op) -> bool:
     rule, parameters = rule_of(dequantizer), [each for each in dequantizer.inputs if each is not None]
     are_known = all(each.is_constant for each in parameters) and dequantizer.y.dtype is DType.FLOAT32
     return are_known and rule is not None and not rule.canonical_reason(dequantizer)
-
-
-def _write_dequantizer(graph: Graph, op: Op) -> None:
-    """Replace a DequantizeLinear of constants by the ops that define it."""
-    rule, builder = rule_of(op), rewriting(graph, op, "dequantized")
-    assert isinstance(rule, QdqOp)
-    axis = rule.axis(op)
-    shape = [-1 if index == axis else 1 for index in range(op.x.rank or 0)]
-    result = builder.cast(op.x, DType.FLOAT32)
-    for kind, numbers in (("Sub", op.constant(ZERO_POINT)), ("Mul", op.constant(SCALE))):
-        if numbers is not None and (kind == "Mul" or numbers.any()):
-            operand = builder.constant(numbers.astype(np.float32).reshape(shape), kind.lower())
-            (result,) = builder.op(kind, [result, operand], [op.y.type_with(op.x.shape)])
-    builder.set_output(0, result)
-    replace_op(graph, op, builder)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-import onnx_ir
-
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.driver.job import Job, Model, Target
 from layoutopt.driver.lifting import Lifted, lift, read
@@ -67,10 +65,9 @@ def explain(options: ExplainOptions) -> Explanation:
     check(options)
     job, item, limit = _job(options), options.item, options.limit
     with job.running():  # an exception counts as caused by the model if onnxruntime refuses the model as well
-        source = read(job)
-        lifted = lift(job, source)
-        quantization = quantization_note(job, source, lifted)
-        found = _view(job, source, lifted)
+        lifted = lift(job, read(job))
+        quantization = quantization_note(job, lifted)
+        found = _view(job, lifted)
         view = None if isinstance(found, str) else found
         if view is None:
             fields: dict[str, Any] = {"reason": found}
@@ -126,7 +123,7 @@ def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
         )
 
 
-def _view(job: Job, source: onnx_ir.Model, lifted: Lifted) -> PlanView | str:
+def _view(job: Job, lifted: Lifted) -> PlanView | str:
     """The planned graph of a model, or the reason why the model stays unchanged without planning."""
     graph, context = lifted.graph, job.context
     if lifted.reason:
@@ -137,7 +134,7 @@ def _view(job: Job, source: onnx_ir.Model, lifted: Lifted) -> PlanView | str:
     job.progress("planning")
     request = plan_request(graph, context)
     if job.options.calibrate:
-        model, _ = calibrated_plan(job, source, graph, lambda each: make_plan(at_prices(request, context, each)))
+        model, _ = calibrated_plan(job, lifted.model, graph, lambda each: make_plan(at_prices(request, context, each)))
         request = at_prices(request, context, model)
     return PlanView(job, graph, request, make_formulated_plan(request))
 

@@ -3,7 +3,6 @@
 import os
 
 import numpy as np
-import onnx_ir
 
 from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
@@ -23,14 +22,14 @@ _MAX_BYTES = MAX_PREPACKED_BYTES // 4
 """Weights of a quantised model above which its float32 form is not made: it is four times as large."""
 
 
-def quantization_note(job: Job, source: onnx_ir.Model, lifted: Lifted) -> str:
+def quantization_note(job: Job, lifted: Lifted) -> str:
     """The times of a QDQ model and of the same model in float32; empty for any other model and another runtime.
 
     Args:
         job: the call; kernels are timed only if its option `calibrate` is set.
-        source: the model.
-        lifted: its graph, and the generator of inputs.
+        lifted: the model and the generator of its inputs.
     """
+    source = lifted.model
     graph = inference.lift(source)
     is_large = weight_bytes(source) > _MAX_BYTES
     if not job.dialect.is_native or is_large or not _remove_quantization(graph):

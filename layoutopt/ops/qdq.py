@@ -139,6 +139,20 @@ class Dequantize(QdqOp):
         return FINITE if is_small_integer(op.inputs[0]) else max(FINITE, inputs[0])
 
 
+def define_dequantizer(op: Op, builder: OpBuilder) -> None:
+    """Record the ops that define a DequantizeLinear to float32 of constants, whose scale is per tensor or per axis."""
+    rule = rule_of(op)
+    assert isinstance(rule, Dequantize)
+    axis = rule.axis(op)
+    shape = [-1 if index == axis else 1 for index in range(rank_of(op.x))]
+    result = builder.cast(op.x, DType.FLOAT32)
+    for kind, numbers in (("Sub", op.constant(ZERO_POINT)), ("Mul", op.constant(SCALE))):
+        if numbers is not None and (kind == "Mul" or numbers.any()):
+            operand = builder.constant(numbers.astype(np.float32).reshape(shape), kind.lower())
+            (result,) = builder.op(kind, [result, operand], [op.y.type_with(op.x.shape)])
+    builder.set_output(0, result)
+
+
 @register
 class DynamicQuantize(Elementwise):
     """Quantised per tensor; the op computes scale and zero point from the range of the elements, extended to zero."""
