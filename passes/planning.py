@@ -155,7 +155,7 @@ class PlaceOps(Pass):
         """Assign devices, if the target is a platform."""
         for op in graph.ops if context.platform is not None else ():
             assert op.signature is not None and context.platform is not None
-            op.device = op.signature.device
+            op.device = op.signature.device or context.platform.devices[0].name
             src, dst = op.signature.inputs[:1], op.signature.outputs[:1]
             if is_cast(op) and src[0] is not None and dst[0] is not None:
                 _, op.device = context.platform.conversion(op.x, src[0], dst[0])

@@ -17,7 +17,7 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 from layoutopt.ir.graph import Graph, UnusedNames
 from layoutopt.ir.types import Function, Op, Value
 from layoutopt.onnx_io.messages import MAP_TYPES
-from layoutopt.onnx_io.partitions import annotate, partitions
+from layoutopt.onnx_io.partitions import CONFIGURATION, DEVICE, annotate, partitions
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.vocabulary import attribute_to_ir, declare, is_same_attribute, set_type, source, tensor_of
 
@@ -75,7 +75,8 @@ class Emission:
             for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
                 setattr(self.model, name, getattr(origin, name))
             self.model.metadata_props.update(graph.metadata)
-            self.model.device_configurations = origin.device_configurations
+            given = (each for each in origin.device_configurations if each.name != CONFIGURATION)
+            self.model.device_configurations = tuple(given)
             self.model.graph.meta[MAP_TYPES] = origin.graph.meta.get(MAP_TYPES, {})
         if any(each[0].device for each in self._partitions):
             annotate(self.model, self._partitions)
@@ -198,7 +199,8 @@ class Emission:
         if isinstance(origin := op.origin, ir.Node):
             node.doc_string = origin.doc_string
             node.metadata_props.update(origin.metadata_props)
-            if (node.domain, node.op_type) == (origin.domain, origin.op_type):
+            is_from_a_plan = node.metadata_props.pop(DEVICE, None) is not None
+            if (node.domain, node.op_type) == (origin.domain, origin.op_type) and not is_from_a_plan:
                 node.device_configurations = origin.device_configurations
         return node
 

@@ -15,6 +15,9 @@ from layoutopt.ir.types import Op
 DEVICE = "layoutopt.device"
 """The key of a node's device in its metadata."""
 
+CONFIGURATION = "layoutopt"
+"""The name of the device configuration of a plan."""
+
 WITH_DEVICES = 11
 """The IR version since which nodes have device configurations."""
 
@@ -59,7 +62,7 @@ def _partitions(graph: Graph, ops: Sequence[Op], device: str) -> list[list[Op]]:
 def annotate(model: ir.Model, stages: Sequence[Sequence[Op]]) -> None:
     """Declare the device and the partition of every node of a model, whose nodes are in the order of partitions."""
     names = tuple(dict.fromkeys(stage[0].device for stage in stages))
-    configuration = ir.ModelConfiguration("layoutopt", len(names), names)
+    configuration = ir.ModelConfiguration(CONFIGURATION, len(names), names)
     nodes = iter(model.graph)
     for number, stage in enumerate(stages):
         index = names.index(stage[0].device)

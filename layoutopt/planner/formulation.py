@@ -44,7 +44,7 @@ class Formulation:
         self.baseline_choice = min(self.baselines, key=self.problem.price)
 
     def _state(self, value: Value, storage: Storage, is_inner: bool = False) -> int:
-        """The number of a storage of a value; inside of a QDQ group, where no cast is possible, it has another number."""
+        """The number of a storage of a value; inside of a QDQ group, where its format is fixed, it has another number."""
         states = self.states.setdefault(value, {})
         key = (storage_key(value, storage), storage.padding, storage.device, is_inner)
         number = states.setdefault(key, len(states))
@@ -85,11 +85,15 @@ class Formulation:
     ) -> tuple[dict[tuple[int, int], int | None], list[float], list[float]]:
         """The cast of each pair of states; the price and the bytes of each cast.
 
-        A cast leaves zero padding, so that padding states share casts; a mere transfer keeps the padding.
+        A cast leaves zero padding, so that padding states share casts; a mere transfer keeps the padding. Inside of a QDQ group
+        only a transfer is possible, and none inside of its kernel.
         """
         casts: dict[tuple[int, int], int | None] = {}
         inner = {number for (*_, is_inner), number in self.states[value].items() if is_inner}
         numbers: dict[tuple[int, Key, Padding, str], int] = {}
+        writer, _ = self.tree.writers.get(value, (None, 0))
+        reads = self.groups.inner.intersection(self.tree.readers.get(value, ()))
+        is_in_kernel = not self.groups.fused_into_kernels.isdisjoint((writer, *(op for op, _ in reads)))
         prices: list[float] = []
         nbytes: list[float] = []
         weight = self.tree.weight(value)
@@ -103,7 +107,7 @@ class Formulation:
                 if is_same and src.is_on(dst.device):
                     casts[has, state] = None
                     continue
-                if state in inner:
+                if state in inner and (is_in_kernel or not is_same):
                     continue
                 target = Storage(dst.format, src.padding if is_same else Padding.ZERO, dst.device)
                 cast = has, key, target.padding, dst.device

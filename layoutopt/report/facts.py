@@ -240,7 +240,7 @@ def _devices(platform: PlatformReport | None) -> Iterator[Fact]:
     yield Fact("transfers", value, f"{seconds(platform.seconds)} with their conversions", level="summary")
     others = {f"{each.device} alone": each.seconds_alone for each in platform.devices}
     others["devices chosen before formats"] = platform.seconds_placed_first
-    texts = [f"{name} {'too little memory' if time is None else seconds(time)}" for name, time in others.items()]
+    texts = [f"{name} {'impossible' if time is None else seconds(time)}" for name, time in others.items()]
     yield Fact("other plans", ", ".join(texts), level="summary")
 
 

@@ -111,8 +111,8 @@ class DeviceReport(ReportModel):
     seconds: float = Field(description="estimated time of these ops")
     constants: int = Field(description="bytes of the constants that these ops read")
     seconds_alone: float | None = Field(
-        description="estimated time of the best plan on this device alone, apart from ops that cannot run there; null if its "
-        "memory is too small"
+        description="estimated time of the best plan on this device alone, apart from ops that cannot run there; null if there "
+        "is none, for example because its memory is too small"
     )
 
 
@@ -124,8 +124,8 @@ class PlatformReport(ReportModel):
     bytes: int = Field(description="of all transfers")
     seconds: float = Field(description="estimated time of the transfers and their changes of formats")
     seconds_placed_first: float | None = Field(
-        description="estimated time of the best placement in canonical formats, with the best formats for it; null if memory "
-        "is too small"
+        description="estimated time of the best placement in canonical formats, with the best formats for it; null if there is "
+        "none"
     )
 
 

@@ -2,11 +2,9 @@
 
 import json
 import random
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import onnx
 import pytest
@@ -18,9 +16,9 @@ import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost import Device, DeviceLink, Platform
 from layoutopt.errors import LayoutoptError
-from layoutopt.ir import DType, Graph, Op, TensorType, Value
+from layoutopt.ir import DType, Graph
 from layoutopt.ir.types import ArrayData
-from layoutopt.onnx_io.partitions import partitions
+from layoutopt.ops import storage_bytes
 from layoutopt.passes.base import PassContext
 from layoutopt.passes.planning import placement
 from layoutopt.planner import PlanRequest, RegionTree, make_plan
@@ -43,15 +41,10 @@ def random_platform(seed: int, most: float = 0.3) -> Platform:
     return Platform("random", devices, [link])
 
 
-def request_of(seed: int, graph: Graph, platform: Platform) -> PlanRequest:
-    devices = {each.name: each.memory for each in platform.devices}
-    return PlanRequest(
-        graph,
-        platform,
-        free_constants=mode_of(seed) == "inference",
-        devices=devices,
-        placement=placement(graph, platform, {}),
-    )
+def request_of(seed: int, graph: Graph, platform: Platform, **memory: float) -> PlanRequest:
+    devices = {each.name: memory.get(each.name, each.memory) for each in platform.devices}
+    places = placement(graph, platform, {})
+    return PlanRequest(graph, platform, {}, mode_of(seed) == "inference", devices=devices, placement=places)
 
 
 @pytest.mark.parametrize("block", tiered(range(BLOCKS), 1))
@@ -66,11 +59,8 @@ def test_devices_and_formats_are_the_cheapest_and_the_passes_build_them(block: i
         assert plan.seconds <= min(others) * (1 + 1e-9), seed
         joint += plan.seconds < min(others) * 0.999
         mixed += len({each.device for each in plan.signatures.values()}) > 1
-        found = candidates_of(tree, platform, {})
-        placed = {
-            op: [each.placed(device) for device in request.placement[op] for each in signatures]
-            for op, signatures in (found or {}).items()
-        }
+        found, places = candidates_of(tree, platform, {}) or {}, request.placement
+        placed = {op: [one.placed(device) for device in places[op] for one in each] for op, each in found.items()}
         if found and np.prod([float(len(each)) for each in placed.values()]) <= 200_000:
             compared += 1
             assert plan.seconds == pytest.approx(cheapest(tree, platform, placed, {}, mode, "cpu"), rel=1e-6), seed
@@ -113,27 +103,22 @@ def test_the_partitions_one_after_the_other_compute_what_the_graph_did(block: in
     assert max(counts) >= 3
 
 
-def test_of_two_devices_the_partitions_are_as_few_as_possible() -> None:
-    for seed in range(40):
-        rng = random.Random(seed)
-        graph = nx.gnp_random_graph(6, 0.3, seed=seed, directed=True)
-        graph = nx.DiGraph((a, b) for a, b in graph.edges if a < b)
-        graph.add_nodes_from(range(6))
-        device = {node: rng.choice("ab") for node in graph}
-        orders = (
-            sum(device[a] != device[b] for a, b in pairwise(order)) + 1 for order in nx.all_topological_sorts(graph)
-        )
-        assert len(partitions(graph_of(graph, device))) == min(orders), seed
-
-
-def graph_of(edges: nx.DiGraph, device: dict[int, str]) -> Graph:
-    """A graph with an op per node."""
-    graph, type = Graph(opsets={"": 18}), TensorType(DType.FLOAT32, (1,))
-    values: dict[int, Value] = {}
-    for node in range(len(edges)):
-        values[node] = graph.new_value(f"v{node}", type)
-        graph.add_op(Op("Sum", tuple(values[each] for each in edges.pred[node]), (values[node],), device=device[node]))
-    return graph
+def test_the_constants_of_a_device_are_at_most_its_memory() -> None:
+    bound = 0
+    for seed in range(16):
+        graph, platform = Generator(seed).build(), random_platform(seed, 1e-3)
+        plan = make_plan(request_of(seed, graph, platform))
+        sizes = {
+            op: sum(storage_bytes(each, each.storage) for each in {*op.inputs} if each.is_constant) for op in graph.ops
+        }
+        used = sum(sizes[op] for op, each in plan.signatures.items() if each.device == "gpu")
+        if not used:
+            continue
+        limited = make_plan(request_of(seed, graph, platform, gpu=used / 2))
+        assert sum(sizes[op] for op, each in limited.signatures.items() if each.device == "gpu") <= used / 2, seed
+        assert plan.seconds <= limited.seconds <= plan.platform.alone["cpu"] * (1 + 1e-6), seed
+        bound += limited.seconds > plan.seconds
+    assert bound >= 4
 
 
 WEIGHTS = ",".join(["0.1"] * 64)
@@ -149,20 +134,7 @@ detector (float[1,8,16,16] x, int64[1] k) => (float[n] best, float[1,8,16,16] y)
     [top] best, at = TopK (flat, k)
 }}
 """
-PLATFORM = """
-name = "server"
-[[device]]
-name = "cpu"
-target = "cpu-avx2"
-[[device]]
-name = "npu"
-target = "ascend-310"
-lacks = ["TopK", "NonMaxSuppression"]
-[[link]]
-devices = ["cpu", "npu"]
-bandwidth = { value = 12e9, source = "estimate: PCIe 3" }
-latency = { value = 1e-5, source = "estimate: PCIe 3" }
-"""
+PLATFORM = (Path(__file__).parents[2] / "examples/platforms/server.toml").read_text()
 
 
 def test_a_platform_file_from_the_command_line(tmp_path: Path) -> None:
@@ -179,12 +151,13 @@ def test_a_platform_file_from_the_command_line(tmp_path: Path) -> None:
     assert {each["device"] for each in partitions} == {"cpu", "npu"}
 
 
+MEMORY = 'memory = { value = 9, source = "x" }'
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "no device of server has a kernel of TopK": (PLATFORM.replace('"cpu-avx2"', '"cpu-avx2"\nlacks = ["TopK"]'), {}),
+    "no device of server has a kernel of TopK": (PLATFORM.replace('512"', '512"\nlacks = ["TopK"]'), {}),
     "there is no link between cpu and npu": (PLATFORM.partition("[[link]]")[0], {}),
     "link to gpu, which is no device": (PLATFORM.replace('["cpu", "npu"]', '["cpu", "gpu"]'), {}),
     "device cpu is named twice": (PLATFORM.replace('"npu"\ntarget', '"cpu"\ntarget'), {}),
-    "too little memory": (PLATFORM.replace("target", 'memory = { value = 9, source = "x" }\ntarget'), {}),
+    "too little memory": (PLATFORM.replace('512"', f'512"\n{MEMORY}').replace("64_000_000_000", "9"), {}),
     "TopK cannot run on npu": (PLATFORM, {"devices": {"TopK": "npu"}}),
     "no op has this type": (PLATFORM, {"devices": {"Gemm": "npu"}}),
     "no device 'tpu'": (PLATFORM, {"devices": {"Conv": "tpu"}}),
