@@ -10,7 +10,7 @@ from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
-from layoutopt.ops import Affine, Side, View, canonical_signature, facts, flags, rounded, rule_of
+from layoutopt.ops import Affine, Side, View, add_sum, canonical_signature, facts, flags, rounded, rule_of
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
@@ -23,10 +23,11 @@ _IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are c
 class FoldAffines(Pass):
     """Fold per-channel affines into the weights of the convolution or matrix product before or behind them.
 
-    before: x -> Conv(w, b) -> Transpose -> Mul(s) -> Add(t) -> ...
-    after:  x -> Conv(w * s, b * s + t) -> Transpose -> ...
+    before: x -> Conv(w, b) -> Transpose -> Mul(s) -> Add(t) -> ...        x -> MatMul(w) -> Reshape -> BatchNormalization
+    after:  x -> Conv(w * s, b * s + t) -> Transpose -> ...                x -> MatMul(w * s) -> Add(t) -> Reshape
 
-    An affine of the input of a convolution or a matrix product is folded too, unless the convolution pads with zeros.
+    A Reshape between the two ops must neither split nor merge the axis. An affine of the input of a convolution or a matrix
+    product is folded too, unless the convolution pads with zeros.
     """
 
     name = "fold-affines"
@@ -79,7 +80,7 @@ def _fold_across_views(graph: Graph, op: Op, side: Side, budget: "_Budget") -> s
         if not isinstance(rule, View):
             return _fold(graph, op, other, affine.with_axis(axis), side, values, budget)
         if axis is not None:
-            axes = {before: rule.permuted_axis(other, before) for before in range(other.x.rank or 0)}
+            axes = {before: rule.unmerged_axis(other, before) for before in range(other.x.rank or 0)}
             moved = axes if side == "in" else {after: before for before, after in axes.items()}
             axis = moved.get(axis)
             if axis is None:
@@ -141,6 +142,10 @@ def _fold(
         The reason why the affine stays; empty if it was folded.
     """
     constants = facts(linear_op).fold_affine(linear_op, affine, side)
+    behind = _shift_behind(linear_op, affine, side) if constants is None else None
+    if behind is not None:
+        affine = affine.without_shift()
+        constants = facts(linear_op).fold_affine(linear_op, affine, side)
     weight = linear_op.inputs[1] if len(linear_op.inputs) > 1 else None
     if constants is None or weight is None or not isinstance(weight.type, TensorType):
         return f"{linear_op.kind} cannot absorb it"
@@ -148,8 +153,9 @@ def _fold(
     if not budget.context.may_change_rounding(budget.step, result):
         return "the result differed with it"
     dtype = weight.type.dtype
-    numbers = rounded(constants, dtype)
-    if numbers is None:
+    axis, shift = behind or (None, None)
+    numbers, shifts = rounded(constants, dtype), rounded({} if shift is None else {0: shift}, dtype)
+    if numbers is None or shifts is None:
         return "the folded weights would overflow"
     numbers = {index: array for index, array in numbers.items() if not _is_unchanged(linear_op, index, array)}
     if not budget.allows(graph, op, linear_op, numbers):
@@ -159,6 +165,9 @@ def _fold(
     for index, array in numbers.items():
         data = budget.in_memory(array) or _FoldedConstant(before, affine, side, index, dtype, array.nbytes)
         _set_constant(graph, linear_op, index, data, TensorType(dtype, array.shape))
+    for array in shifts.values():
+        shifted = _add_shift(graph, linear_op, axis, array)
+        between = [shifted if value is linear_op.y else value for value in between]
     x = op.inputs[affine.index]
     assert x is not None
     if side == "out":
@@ -169,6 +178,33 @@ def _fold(
         graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
         value.tensor = value.name
     return ""
+
+
+def _shift_behind(linear_op: Op, affine: Affine, side: Side) -> tuple[int | None, Array] | None:
+    """The numbers to add to the result of an op that folds the scale of an affine alone, and their axis.
+
+    None if that saves no time.
+    """
+    if side == "out":
+        return (affine.axis, affine.shift) if np.any(affine.scale != 1) else None
+    map = facts(linear_op).linear_map(linear_op)
+    if map is None or affine.axis not in (None, map.axis) or map.extents[0] > map.extents[1]:
+        return None
+    return map.axis, map.matrix @ affine.broadcast_to(map.extents[1])[1]
+
+
+def _add_shift(graph: Graph, linear_op: Op, axis: int | None, shift: Array) -> Value:
+    """The sum of the result of an op and numbers along an axis, right behind the op, where kernels may add them as a bias."""
+    y, uses, name, tensor = linear_op.y, graph.uses(linear_op.y), linear_op.y.name, linear_op.y.tensor
+    shape = (-1, *(1,) * (0 if axis is None else len(y.dims) - 1 - axis))
+    constant = graph.new_constant(shift.reshape(shape), f"{name}__shift")
+    shifted = add_sum(graph, y, constant, y.type, f"{name}__shifted", linear_op)
+    graph.replace_uses(y, shifted, uses)
+    graph.replace_output(y, shifted)
+    graph.rename(y, graph.fresh_name(f"{name}__unshifted"))
+    graph.rename(shifted, name)
+    y.tensor, shifted.tensor = y.name, tensor
+    return shifted
 
 
 def _is_unchanged(linear_op: Op, index: int, array: Array) -> bool:

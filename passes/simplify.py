@@ -8,10 +8,10 @@ from layoutopt.inference import evaluate_extents, infer_again
 from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
-from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
+from layoutopt.ops import View, estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.patterns import FusionPattern, Match, patterns_at
+from layoutopt.patterns import FusionPattern, Match, patterns_at, reformulation
 from layoutopt.runtime.evaluate import defer, evaluate, is_foldable
 
 
@@ -333,6 +333,28 @@ class EvaluateExtents(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Infer shapes with numbers for the dimensions of the inputs."""
         context.sizes = evaluate_extents(graph, context.sizes)
+
+
+class Reformulate(Pass):
+    """Write ops by others that compute the same in less time.
+
+    before: Einsum {equation = "bihd,bjhd->bhij"} (q, k)
+    after:  MatMul(Transpose(q), Transpose(k))
+    """
+
+    name = "reformulate"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Apply the function of the op type, if there is one for the dialect."""
+        for op in graph.ops:
+            write, is_exact = reformulation(op, has_kernels=bool(context.kernels)), isinstance(rule_of(op), View)
+            if write is None or not (is_exact or context.may_change_rounding(self, op.y)):
+                continue
+            value = write(graph, op)
+            if value is not None:
+                if not is_exact:
+                    context.changed_rounding(self, op.y)
+                graph.replace_value(op.y, value)
 
 
 class FusePatterns(Pass):

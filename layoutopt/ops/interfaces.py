@@ -73,6 +73,10 @@ class Affine(Record, eq=False):
         """Scale and shift with one number per element of an axis of that extent."""
         return np.broadcast_to(self.scale, (extent,)), np.broadcast_to(self.shift, (extent,))
 
+    def without_shift(self) -> "Affine":
+        """The map y = x * scale."""
+        return Affine(self.index, self.axis, self.scale, np.zeros_like(self.shift))
+
     def with_axis(self, axis: int | None) -> "Affine":
         """The same numbers along another axis, for x behind a Transpose."""
         return Affine(self.index, axis, self.scale, self.shift)

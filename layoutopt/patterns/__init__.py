@@ -1,4 +1,29 @@
-"""Fusion patterns: several ops that exporters write for one op that some runtimes have."""
+"""Fusion patterns: several ops that exporters write for one op that some runtimes have; and ops that others compute faster."""
 
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from layoutopt.ir.graph import Graph
+from layoutopt.ir.types import Op, Value
 from layoutopt.patterns import activations, attention, norms, views
 from layoutopt.patterns.base import FusionPattern, Match, patterns_at, register_pattern
+from layoutopt.patterns.einsum import einsum_as_product
+
+Reformulation: TypeAlias = Callable[[Graph, Op], Value | None]
+"""Returns the result of an op by new ops behind it, or None if they would not be faster."""
+
+_REFORMULATIONS: Mapping[str, Reformulation] = {"Add": norms.factored_response, "Einsum": einsum_as_product}
+_OF_ONNXRUNTIME: Mapping[str, Reformulation] = {
+    "ReduceL2": norms.norm_by_product,
+    "Transpose": views.block_transpose,
+}
+
+
+def reformulation(op: Op, *, has_kernels: bool) -> Reformulation | None:
+    """The function that writes an op by others, if there is one.
+
+    Args:
+        op: the op.
+        has_kernels: whether the dialect calls kernels of onnxruntime, for whose times some functions are meant.
+    """
+    return _REFORMULATIONS.get(op.kind) or (_OF_ONNXRUNTIME.get(op.kind) if has_kernels else None)

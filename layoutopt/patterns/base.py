@@ -9,8 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
+import numpy as np
 from msgspec import field
 
+from layoutopt.formats import Dim
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Attribute, DType, Op, Value
 from layoutopt.ops.base import OLDEST_OPSET
@@ -184,6 +186,15 @@ def other_input(op: Op, value: Value) -> Value | None:
 def result_of(op: Op) -> Value | None:
     """The output of an op with one output."""
     return op.outputs[0] if len(op.outputs) == 1 else None
+
+
+def reshaped(graph: Graph, op: Op, value: Value, shape: Sequence[Dim]) -> Value:
+    """A tensor with another shape, of which at most one extent is no number."""
+    if value.dims == tuple(shape):
+        return value
+    stem, numbers = f"{value.name}__reshaped", [dim if isinstance(dim, int) else -1 for dim in shape]
+    target = graph.new_constant(np.asarray(numbers, np.int64), f"{stem}/shape")
+    return graph.new_result("Reshape", (value, target), value.type_with(tuple(shape)), stem, op)
 
 
 def _is_used_outside(graph: Graph, value: Value, ops: set[Op]) -> bool:

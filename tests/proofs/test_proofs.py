@@ -205,7 +205,7 @@ def scale_into_filters(k: int) -> Iterator[Obligation]:
 
 @proof("zero-filter")
 def zero_filter(k: int) -> Iterator[Obligation]:
-    """sum x 0 + b = b, for real numbers x: neither infinite nor NaN."""
+    """sum x 0 = 0, for real numbers x: neither infinite nor NaN."""
     yield from induction("zero weights", lambda total: total("x 0", lambda i: x(i) * (k - 1)) == 0)
 
 

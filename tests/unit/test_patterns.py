@@ -15,7 +15,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.ir.graph import Graph
-from layoutopt.passes import FoldConstants, FusePatterns, RemoveDead, RemoveIdentities
+from layoutopt.passes import FoldConstants, FusePatterns, Reformulate, RemoveDead, RemoveIdentities
 from layoutopt.passes.base import PassContext, Pipeline
 from layoutopt.verification import verify_models
 
@@ -352,3 +352,25 @@ def test_it_keeps_channels_last() -> None:
     assert result.report.after.casts <= 2
     calls = [node for node in result.proto.graph.node if node.op_type == "GroupNormalization_NHWC"]
     assert [{each.name for each in call.attribute} >= {"num_groups", "epsilon"} for call in calls] == [True]
+
+
+EQUATIONS = [
+    *("bhij,bjhd->bihd", "nchw,oc->nohw", "ij,jk->ik", "ij,kj", "abc,cde->abde", "abcd,cd->ab", "i,i->", "bi,bi->b"),
+    *("bnc,bmc", "abc,abd->cd", "xyz,zyw->wx", "abc,b->ac", "a,abc->bc", " b i d , b j d -> b i j ", "bac,cbd->dab"),
+]
+
+
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_einsums_are_products(equation: str) -> None:
+    left, right = equation.replace(" ", "").partition("->")[0].split(",")
+    shapes = [",".join(str(ord(letter) % 4 + 2) for letter in each) for each in (left, right)]
+    rank = np.einsum(equation, np.ones((2,) * len(left)), np.ones((2,) * len(right))).ndim
+    output = ",".join("?" * rank)
+    proto = text_model(
+        f'<ir_version: 9, opset_import: ["" : 18]> g (float[{shapes[0]}] a, float[{shapes[1]}] b) => '
+        f'(float[{output}] y) {{ y = Einsum <equation = "{equation}"> (a, b) }}'
+    )
+    graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
+    Pipeline((Reformulate(), RemoveDead())).run(graph, PassContext(None))  # type: ignore[arg-type]
+    assert "MatMul" in kinds(graph) and "Einsum" not in kinds(graph)
+    assert verify_models(proto.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(graph))).status == "passed"

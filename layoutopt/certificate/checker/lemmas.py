@@ -154,14 +154,12 @@ def _pad_into_convolution(term: Term) -> Term | None:
 
 
 def _zero_filter(term: Term) -> Term | None:
-    """Conv(x, 0) = 0, for random x, which is finite."""
+    """Conv(x, 0) = 0, for a constant x that is finite."""
     x, filters = operands(term)
-    if (
-        split_view(x)[0].op != "RandomUniform"
-        or filters.op != CONSTANT
-        or np.any(filters.elements)
-        or not term.is_static
-    ):
+    source = split_view(x)[0]
+    if not (source.op == filters.op == CONSTANT and term.is_static):
+        return None
+    if not np.isfinite(source.elements).all() or np.any(filters.elements):
         return None
     return constant(np.zeros([int(extent) for extent in term.shape]), term.dtype)
 
@@ -229,7 +227,7 @@ LEMMAS = (
     Lemma("quotient-by-constant", frozenset({"Div"}), "x / c = x (1 / c), c constant", _quotient_by_constant),
     Lemma("depthwise-as-product", _CONV, "Conv(x, W) = x W, one filter of one tap per channel", _depthwise_as_product),
     Lemma("pad-into-convolution", _CONV, "Conv(Pad(x), pads = p) = Conv(x, pads = p + q)", _pad_into_convolution),
-    Lemma("zero-filter", _CONV, "Conv(x, 0) = 0, for random x", _zero_filter),
+    Lemma("zero-filter", _CONV, "Conv(x, 0) = 0, for constant x", _zero_filter),
     Lemma("scale-into-filters", _MUL, "s Conv(x, W) = Conv(x, s W), s over output channels", _scale_into_filters),
     Lemma("pointwise-as-product", _CONV, "a convolution of one tap is a matrix product", _pointwise_as_product),
     Lemma("scale-into-rows", frozenset({"MatMul"}), "(g x) W = x (g W), g along the summed axis", _scale_into_rows),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from layoutopt.certificate.checker.terms import (
     Extent,
     Term,
     UnprovableError,
-    apply,
     constant,
     inferred,
 )
@@ -388,16 +386,7 @@ def _reorder(call: Call) -> Term:
     return transposed(y, (0, 2, 3, 1)) if last else y
 
 
-_EVALUATIONS = count()
 LARGEST_SEGMENT = 400  # nodes between claimed values
-
-
-@meaning("RandomUniform")
-def _random(call: Call) -> Term:
-    """Random numbers equal no other ones, so every evaluation has a name of its own."""
-    if not all(abs(call.attributes[name]) < 2.0**64 for name in ("low", "high")):
-        raise UnprovableError("random numbers that are not finite")
-    return apply(call.op, (), tuple(call.attributes["shape"]), call.attributes["dtype"], name=next(_EVALUATIONS))
 
 
 class SegmentError(UnprovableError):

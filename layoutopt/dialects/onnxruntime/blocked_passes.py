@@ -1,7 +1,7 @@
 """Passes on lowered graphs with blocked arrays."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 
@@ -9,8 +9,9 @@ import numpy as np
 from msgspec import field
 
 from layoutopt.dialects.onnxruntime.writers import BLOCKS, DOMAIN, float32_type
+from layoutopt.formats import Shape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Attribute, Op, OpaqueType, Value
+from layoutopt.ir.types import Array, Attribute, Op, Value
 from layoutopt.ops import estimated_extent
 from layoutopt.ops.axiswise import clip_bounds
 from layoutopt.ops.region_ops import regions_with_rule
@@ -149,8 +150,6 @@ def _onnxruntime_version() -> tuple[int, ...]:
 CHANNELS = {8: 24, 16: 12}
 """The number of channels, by block size, that a convolution accepts with this block and refuses with the other one."""
 
-_WITHOUT_RANDOM_KERNELS = 22  # the opset from which onnxruntime 1.31 has none
-
 NAME = "this model is packed for blocks of {} channels, and this machine has others"
 _PACKED = re.compile(re.escape(NAME).replace(r"\{\}", r"(\d+)"))
 
@@ -159,16 +158,13 @@ class CheckBlockSize(Pass):
     """Add a convolution that fails on machines with another block size, where the results of the model would be wrong.
 
     before: x -> Conv(bias = b)
-    after:  random numbers of 12 or 24 channels -> Conv(filter = 0, bias = b) -> Reshape -> bias of Conv
+    after:  constant of 12 or 24 channels -> Conv(filter = 0, bias = b) -> Reshape -> bias of Conv
 
     onnxruntime's blocked convolution refuses inputs whose channels are neither fewer than a block nor whole blocks. So a
     convolution of 12 channels runs where a block is 16, and fails where it is 8; 24 channels do the opposite. The check is
-    such a convolution, of random numbers with filters of zeros, whose result is the bias of the first convolution of the
-    model. It takes a microsecond per run. onnxruntime's error contains the name of the node, which states the fault.
-
-    The input is random because onnxruntime folds other constants when it loads a model, which takes longer than loading a
-    small model. It has no kernels for the random ops of opset 22; there the input is an element of a sequence, which it does
-    not fold.
+    such a convolution, with filters of zeros, whose result is the bias of the first convolution of the model: kernels behind
+    it might write beyond their results. It takes 2 us per run. onnxruntime's error contains the name of the node, which
+    states the fault. onnxruntime never folds an op of this domain, since it does not list it as deterministic.
     """
 
     name = "check-block-size"
@@ -235,33 +231,18 @@ def _bias(conv: Op) -> Array | None:
 def _checked_bias(graph: Graph, block: int, bias: Array) -> Value:
     """A value of shape (1, len(bias), 1, 1) that is `bias`, computed by a kernel that refuses other block sizes."""
     channels = CHANNELS[block]
-    numbers = _unfolded_numbers(graph, (1, channels, 1, 1))
-    arrays = np.zeros((bias.size, channels, 1, 1), dtype=np.float32), bias.astype(np.float32)
-    weights = (graph.new_constant(array, "block_guard/constant") for array in arrays)
-    return _add(graph, _CONV, (numbers, *weights), (1, bias.size, 1, 1), NAME.format(block), kernel_shape=(1, 1))
-
-
-def _unfolded_numbers(graph: Graph, extents: tuple[int, ...]) -> Value:
-    """A tensor that onnxruntime does not fold."""
-    if graph.opsets[""] < _WITHOUT_RANDOM_KERNELS:
-        return _add(graph, "RandomUniform", (), extents, shape=extents, low=0.0, high=1.0, dtype=1)
-    arrays = np.ones(extents, dtype=np.float32), np.asarray(0, dtype=np.int64)
-    ones, first = (graph.new_constant(array, "block_guard/constant") for array in arrays)
-    return _add(graph, "SequenceAt", (_add(graph, "SequenceConstruct", (ones,), None), first), extents)
+    ones, zeros = np.ones((1, channels, 1, 1)), np.zeros((bias.size, channels, 1, 1))
+    inputs = [graph.new_constant(each.astype(np.float32), "block_guard/constant") for each in (ones, zeros, bias)]
+    return _add(graph, _CONV, inputs, (1, bias.size, 1, 1), NAME.format(block), kernel_shape=(1, 1))
 
 
 def _add(
-    graph: Graph,
-    kind: str,
-    inputs: tuple[Value, ...],
-    extents: tuple[int, ...] | None,
-    name: str = "",
-    **fields: Attribute,
+    graph: Graph, kind: str, inputs: Sequence[Value], extents: Shape, name: str = "", **fields: Attribute
 ) -> Value:
-    """The output of a new op in front of those of the model: a float32 tensor, or a sequence if `extents` is None."""
-    type = OpaqueType("sequence") if extents is None else float32_type(extents)
+    """The output of a new op in front of those of the model."""
     stem = f"block_guard/{kind.rpartition('::')[2]}"
-    return graph.new_result(kind, inputs, type, stem, first=True, name=name, attributes=fields)
+    type = float32_type(extents)
+    return graph.new_result(kind, tuple(inputs), type, stem, first=True, name=name, attributes=fields)
 
 
 class DeclarePaddedChannels(Pass):

@@ -183,10 +183,10 @@ def filter_growth(tiling: Tiling) -> float:
 # tilings: its ratio of the two times is 5 % too large on average and within 10 % of the measured one, and the chosen tiling
 # takes 1 % longer than the best.
 
-_ELEMENT = 4  # bytes
-_NODE_BYTES = 200  # of a node in the file
+_ELEMENT, _NODE_BYTES = 4, 200  # bytes of an element, and of a node in the file
 _MEASURED_TILINGS = 3
 _MEASURED_RATIO = 2.0  # of an estimate to that of the direct convolution
+_CREATION_SECONDS_PER_OP, _CREATION_SECONDS_PER_BYTE = 25e-6, 0.7e-9  # of a session
 _MARGIN, _MARGIN_OF_GROWTH = 1.03, 0.05  # for any tiling, and for every time that its filters are as large
 
 
@@ -202,7 +202,8 @@ class MachineRates(Record):
     cache_bandwidth: float = 60e9  # bytes per second that transforms read and write if the arrays fit the cache
     memory_bandwidth: float = 35e9  # the same for larger arrays
     cache_bytes: float = 12e6  # the largest size of input and output that fits the cache
-    op_seconds: float = 1.5e-6  # of any op: 0.6 us measured, and a share of the 25 us that it adds to loading the model
+    op_seconds: float = 0.6e-6  # of any op
+    runs: float = 28.0  # of a session, which share the seconds of its creation; 10 for `sessions="fast"`
     tiling_time_factor: float = 1.0  # a factor of the estimates of tilings
 
 
@@ -215,9 +216,6 @@ MACHINE_RATES = {
 so these rates are conservative, and so are the estimates. The factor of plain arrays makes them so in OpenVINO 2026.4.1 with
 AVX2, where the ratios of 7 shapes were measured."""
 
-_FAST_SESSIONS_OP_SECONDS = 3.1e-6
-"""The constant time of an op for `sessions="fast"`: 0.6 us in a run, and a tenth of the 25 us that it adds to a session."""
-
 
 class Candidate(Struct, eq=False):
     """A way to compute a convolution.
@@ -226,23 +224,27 @@ class Candidate(Struct, eq=False):
         tiling: its tiles.
         graph: a lowered graph of the convolution alone.
         seconds: of a run.
+        rates: of the machine.
     """
 
     tiling: Tiling
     graph: Graph
     seconds: float
+    rates: MachineRates
 
     @property
     def price(self) -> float:
-        """The seconds, with a margin for a larger file and a larger rounding error."""
+        """The seconds of a run, with a margin for a larger rounding error, and its share of those of session creation."""
         growth = filter_growth(self.tiling)
-        return self.seconds * (_MARGIN + _MARGIN_OF_GROWTH * growth if growth > 1 else 1)
+        nbytes = sum(value.data.nbytes for value in self.graph.values if value.data is not None)
+        creation = _CREATION_SECONDS_PER_OP * len(self.graph.ops) + _CREATION_SECONDS_PER_BYTE * nbytes
+        return self.seconds * (_MARGIN + _MARGIN_OF_GROWTH * growth if growth > 1 else 1) + creation / self.rates.runs
 
 
 def candidates(op: Op, block: int, rates: MachineRates, sizes: Sizes = NO_SIZES) -> list[Candidate]:
     """The direct convolution, and at most three tilings whose estimates are not much longer."""
     graphs = {each: convolution_graph(op, each, block) for each in tilings(op, block)}
-    direct, *tiled = (Candidate(each, graph, _seconds(graph, rates, sizes)) for each, graph in graphs.items())
+    direct, *tiled = (Candidate(each, graph, _seconds(graph, rates, sizes), rates) for each, graph in graphs.items())
     for each in tiled:
         each.seconds *= rates.tiling_time_factor
     tiled.sort(key=lambda each: each.seconds)
@@ -347,8 +349,7 @@ class Winograd(Pass):
         block = self.block(context)
         if (rates := MACHINE_RATES.get(block)) is None:
             return
-        if context.sessions == "fast":
-            rates = replace(rates, op_seconds=_FAST_SESSIONS_OP_SECONDS)
+        rates = replace(rates, runs=10.0) if context.sessions == "fast" else rates
         runs = expected_runs(graph)
         sites = {
             op: each
