@@ -1,6 +1,7 @@
 """Quantised networks of examples/zoo on this CPU: the result of `optimize` against the original in stock onnxruntime.
 
     python benchmarks/quantised.py [NETWORK ...]      a Markdown table of ratios, one process, one thread, pinned to one core
+    python benchmarks/quantised.py signed [NETWORK ...]     the same with activations of int8, see below
     python benchmarks/quantised.py profile NETWORK    the time per op type, before and after
     python benchmarks/quantised.py kernels            the times in layoutopt/dialects/onnxruntime/integer.py
 
@@ -10,6 +11,9 @@ CPUs without VNNI: their kernels saturate sums of two products of 8 bits. The la
 are not rounded to a constant, and so does AveragePool, of which QLinearAveragePool returns zeros where the kernel is larger
 than the image (efficientnet_b0). Every ratio is the median of pairs of runs, the two models in turns; `spread` has its
 quartiles. Times are those of the thread on its core.
+
+With `signed`, activations and weights are int8 of 8 bits, per tensor, as by default in onnxruntime's `quantize_static`. The
+column `definition` has the difference of original and result from the original without optimisations, which saturates nowhere.
 """
 
 import json
@@ -60,15 +64,16 @@ def feed_of(session: Any, seed: int) -> Feed:
     return {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def forms(network: str, folder: Path) -> tuple[Path, Path, layoutopt.Report]:
-    """The quantised network, the result of `optimize`, and its report."""
+def forms(network: str, folder: Path, *, signed: bool = False) -> tuple[Path, Path, layoutopt.Report]:
+    """The quantised network, the result of `optimize`, and its report; `signed` is the form with activations of int8."""
     source = folder / f"{network}.onnx"
     model = zoo.filled(onnx.load(next(zoo.FOLDER.rglob(f"{network}.onnx"))))
     onnx.save(model, source)
     graph = model.graph
     outputs = {each.name for each in graph.output}
     kept = [node.name for node in graph.node if not outputs.isdisjoint(node.output) or node.op_type == "AveragePool"]
-    path = quantized(source, per_channel=True, folder=folder, reduce_range=True, nodes_to_exclude=kept)
+    options = {"per_channel": not signed, "reduce_range": not signed}
+    path = quantized(source, folder=folder, nodes_to_exclude=kept, **options)
     result = layoutopt.optimize(path, "cpu", measure=False)
     result.save(folder / f"{network}_optimised.onnx")
     return path, folder / f"{network}_optimised.onnx", result.report
@@ -87,10 +92,10 @@ def difference(one: Any, other: Any) -> str:
     return found if varies else f"{found} (the output is constant)"
 
 
-def compare(network: str) -> str:
+def compare(network: str, *, signed: bool = False) -> str:
     """A row of the table."""
     with TemporaryDirectory() as name:
-        before, after, report = forms(network, Path(name))
+        before, after, report = forms(network, Path(name), signed=signed)
         assert report.verification.status == "passed"
         sessions = [inference_session(str(path)) for path in (before, after)]
         feed = feed_of(sessions[0], 0)
@@ -101,8 +106,14 @@ def compare(network: str) -> str:
         before_ms, after_ms = np.median(times, axis=1) * 1e3
         return (
             f"| {network} | {before_ms:.2f} | {after_ms:.2f} | {ratios[1]:.2f} | {ratios[0]:.2f} to {ratios[2]:.2f} "
-            f"| {difference(*sessions)} |"
+            f"| {difference(*sessions)} |{definition(before, sessions) if signed else ''}"
         )
+
+
+def definition(path: Path, sessions: list[Any]) -> str:
+    """The differences of original and result from the original without optimisations."""
+    exact = inference_session(str(path), is_optimised=False)
+    return " / ".join(difference(exact, each) for each in sessions) + " |"
 
 
 def timed(run: Callable[[], Any]) -> Callable[[], float]:
@@ -212,10 +223,11 @@ def main(*arguments: str) -> None:
         elif arguments[:1] == ("profile",):
             profile(*arguments[1:])
         else:
-            print("| network | original, ms | result, ms | ratio | spread | outputs |")
-            print("|---|---|---|---|---|---|")
-            for network in arguments or NETWORKS:
-                print(compare(network), flush=True)
+            signed = arguments[:1] == ("signed",)
+            print("| network | original, ms | result, ms | ratio | spread | outputs |" + " definition |" * signed)
+            print("|---|---|---|---|---|---|" + "---|" * signed)
+            for network in arguments[signed:] or NETWORKS:
+                print(compare(network, signed=signed), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from layoutopt.passes.casts import (
 from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads, FoldRepeats
 from layoutopt.passes.maps import MergeMaps, MoveMaps
 from layoutopt.passes.planning import AssignFormats, PlaceOps
-from layoutopt.passes.qdq_groups import HoistFromQdqGroups, IsolateQdqGroups
+from layoutopt.passes.qdq_groups import DequantizeWeights, HoistFromQdqGroups, IsolateQdqGroups
 from layoutopt.passes.simplify import (
     EvaluateExtents,
     FoldConstants,
@@ -32,6 +32,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     RemoveIdentities(),
     HoistFromQdqGroups(),
     IsolateQdqGroups(),
+    DequantizeWeights(),
     Reformulate(),
     FoldConstants(),
     EvaluateExtents(),

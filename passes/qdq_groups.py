@@ -1,10 +1,19 @@
-"""Passes on QDQ groups: view ops are hoisted out of them, and every group gets its own DequantizeLinear."""
+"""Passes on QDQ groups: they hoist view ops out of them, give each its own DequantizeLinear, and dequantise weights."""
 
 from collections.abc import Collection
 
 from layoutopt.ir.graph import Graph, Use
-from layoutopt.ir.types import Op
-from layoutopt.ops.qdq import commuted_attributes, is_dequantizer, is_lossless_round_trip, is_quantizer
+from layoutopt.ir.types import DType, Op
+from layoutopt.ops import rule_of
+from layoutopt.ops.builder import replace_op, rewriting
+from layoutopt.ops.qdq import (
+    commuted_attributes,
+    define_dequantizer,
+    has_float_kernel,
+    is_dequantizer,
+    is_lossless_round_trip,
+    is_quantizer,
+)
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.planner import planned_qdq_groups
 
@@ -111,3 +120,40 @@ def _isolate(graph: Graph, dequantizer: Op, grouped_ops: Collection[Op]) -> None
     for reader in grouped:
         copy = graph.new_copy(dequantizer, dequantizer.inputs, dequantizer.y.type, value.name)
         graph.replace_uses(value, copy, uses[reader])
+
+
+class DequantizeWeights(Pass):
+    """Write DequantizeLinear of the weights of convolutions that have no integer kernel as ops that can be folded.
+
+    before: w: int8 -> DequantizeLinear(scale, zero) -> Conv, whose result is not quantised
+    after:  w: int8 -> Cast -> Sub(zero) -> Mul(scale) -> Conv
+
+    onnxruntime computes such a convolution in floating point, and folds no DequantizeLinear. The folded weights are a constant,
+    so that the convolution is planned as in any other model. The file has the integers if they are smaller.
+    """
+
+    name = "dequantize-weights"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit the DequantizeLinears of constants, unless the target's QDQ groups are planned."""
+        if not context.keeps_qdq_groups:
+            return
+        convolutions = {
+            op for op in graph.ops if has_float_kernel(graph, op) and context.may_change_rounding(self, op.y)
+        }
+        for op in graph.ops:
+            readers = list(graph.readers(op.y)) if is_dequantizer(op) else []
+            if readers and convolutions.issuperset(readers) and _is_foldable(op) and not graph.is_output(op.y):
+                builder = rewriting(graph, op, "dequantized")
+                define_dequantizer(op, builder)
+                replace_op(graph, op, builder)
+                for each in readers:
+                    context.changed_rounding(self, each.y)
+
+
+def _is_foldable(dequantizer: Op) -> bool:
+    """Whether a DequantizeLinear to float32 is computed from constants, with a scale per tensor or per axis."""
+    rule, parameters = rule_of(dequantizer), [each for each in dequantizer.inputs if each is not None]
+    are_known = all(each.is_constant for each in parameters) and dequantizer.y.dtype is DType.FLOAT32
+    return are_known and rule is not None and not rule.canonical_reason(dequantizer)

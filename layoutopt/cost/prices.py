@@ -72,6 +72,8 @@ class Prices:
         standard: the dialect of a runtime that has only kernels for canonical formats, and chooses the formats inside of its
             kernels; empty for other runtimes.
         absorbed: the Transposes that cost nothing in a standard runtime.
+        absorbed_tensors: the results of Transposes that the runtime computes in a layer around them, and the format, before the
+            Transpose, in which it reads each.
         sizes: the points of symbolic dimensions at which ops are priced; without any, ops have symbolic extents.
         epilogues: the ops that the runtime computes in the kernel before them, with the remaining fractions of their times.
     """
@@ -82,6 +84,7 @@ class Prices:
     converts_in_kernels: bool = False
     standard: str = ""
     absorbed: Absorbed = frozenset()
+    absorbed_tensors: Mapping[str, Format] = field(default_factory=dict)
     sizes: Sizes = NO_SIZES
     epilogues: Epilogues = field(default_factory=dict)
     _ops_at_sizes: dict[Op, tuple[tuple[object, ...], list[Op]]] = field(default_factory=dict, init=False)
@@ -211,6 +214,8 @@ class Prices:
 
     def _is_absorbed(self, op: Op, slot: Slot, value: Value, format: Format) -> bool:
         """Whether the runtime reads the operand as it is stored."""
+        if slot.side == "in" and self.absorbed_tensors.get(value.tensor) == format:
+            return True
         if slot.side == "out" or (op.kind, value.dtype) not in self.absorbed or format.rank < 2:
             return False
         *batch, rows, columns = range(format.rank)

@@ -8,13 +8,14 @@ The estimated gain of a plan over the original as the runtime runs it by itself 
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import onnx_ir
 
 from layoutopt import inference, onnx_io
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, priced_with
 from layoutopt.cost.size_growth import GrowthRequest
 from layoutopt.cost_models import RooflineModel
 from layoutopt.cost_models.registry import HOST, host_target
@@ -22,6 +23,7 @@ from layoutopt.dialects.onnxruntime.winograd import Winograd
 from layoutopt.driver.job import Job
 from layoutopt.errors import ArgumentError, InvariantError, TargetError
 from layoutopt.files import path_text, scratch_folder
+from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes
 from layoutopt.ir.types import DType
@@ -34,6 +36,7 @@ from layoutopt.kernel_times.prices import (
 )
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes, default_folder
 from layoutopt.onnx_io.serialize import weight_bytes
+from layoutopt.ops import View, rule_of
 from layoutopt.passes.base import PlanWith
 from layoutopt.passes.casts import PretransformWeights
 from layoutopt.passes.planning import has_quantized_ops
@@ -41,6 +44,7 @@ from layoutopt.planner import Plan
 from layoutopt.planner.problem import TOLERANCE
 from layoutopt.report.schema import GainReport, PricesReport
 from layoutopt.report.units import seconds
+from layoutopt.runtime.engines import Engine
 from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS
 from layoutopt.runtime.session import EXTERNAL_WEIGHTS
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable, as_runnable
@@ -73,7 +77,7 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
         times = RequestedTimes(store, MAX_SECONDS, job.engine)
         with scratch_folder() as folder:
             original = _optimised_original(job, source, graph, folder)
-            restricted = job.runtime.restricted if job.engine is not None else None
+            restricted = None if job.engine is None else _restricted(job, job.engine, source, graph)
             found = refine_plan(
                 graph, job.target_model, context.sizes, plan_with, times, first, original, job.progress, restricted
             )
@@ -85,6 +89,20 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
     job.calibration = PricesReport(reason=reason)
     job.gain = gain_at_target_prices(graph, model, context.sizes, first, chooses_blocked_formats=job.dialect.is_native)
     return model, first
+
+
+def _restricted(job: Job, engine: Engine, source: onnx_ir.Model, graph: Graph) -> Callable[[CostModel], CostModel]:
+    """Restricts a cost model to the runtime of a job, with the Transposes of the original that its engine does not execute."""
+    absorbed = dict[str, Format]()
+    with suppress(*RUN_OR_MEMORY_ERRORS):  # it does not run the original
+        layers = engine.load(job.path or onnx_io.to_bytes(source), job.options.threads).layers()
+        executed = {name for each in layers if each.moves for name in each.ops}
+        for op in graph.ops:
+            rule = rule_of(op)
+            if op.kind == "Transpose" and op.name not in {"", *executed} and isinstance(rule, View) and op.x.rank:
+                format = rule.output_format(op, Format.canonical(op.x.rank))
+                absorbed |= {op.y.tensor: format} if format is not None else {}
+    return lambda measured: priced_with(job.runtime.restricted(measured), absorbed_tensors=absorbed)
 
 
 def _report(found: RefinedPlan, times: RequestedTimes, machine: Machine) -> PricesReport:

@@ -9,7 +9,7 @@ from typing import Any
 
 from layoutopt.cost import MultiTargetCostModel
 from layoutopt.driver.job import Job, Model, Target
-from layoutopt.driver.lifting import lift, read
+from layoutopt.driver.lifting import Lifted, lift, read
 from layoutopt.driver.options import Options, PlanOptions, check, option, takes, values_of
 from layoutopt.driver.prices import calibrated_plan
 from layoutopt.driver.result import plan_report
@@ -17,6 +17,7 @@ from layoutopt.errors import TargetError
 from layoutopt.explanation.conversions import conversion
 from layoutopt.explanation.item import explain_item, find_item
 from layoutopt.explanation.plan_view import PlanView
+from layoutopt.explanation.quantization import quantization_note
 from layoutopt.explanation.schema import Explanation
 from layoutopt.passes.base import Pipeline
 from layoutopt.passes.planning import AssignFormats, at_prices, plan_request
@@ -64,7 +65,9 @@ def explain(options: ExplainOptions) -> Explanation:
     check(options)
     job, item, limit = _job(options), options.item, options.limit
     with job.running():  # an exception counts as caused by the model if onnxruntime refuses the model as well
-        found = _view(job)
+        lifted = lift(job, read(job))
+        quantization = quantization_note(job, lifted)
+        found = _view(job, lifted)
         view = None if isinstance(found, str) else found
         if view is None:
             fields: dict[str, Any] = {"reason": found}
@@ -75,7 +78,8 @@ def explain(options: ExplainOptions) -> Explanation:
         else:
             fields = _conversions(view, limit)
         repairs = [] if view is None else [("read", where, reason) for where, reason in view.graph.repairs]
-        notes = [*repairs, *(("plan", "", each) for each in _plan_notes(job, None if view is None else view.plan))]
+        plan_notes = [*_plan_notes(job, None if view is None else view.plan), *filter(None, [quantization])]
+        notes = [*repairs, *(("plan", "", each) for each in plan_notes)]
         return Explanation(
             layoutopt_version=VERSION,
             model=job.name,
@@ -119,10 +123,8 @@ def _plan_notes(job: Job, plan: Plan | None) -> Iterator[str]:
         )
 
 
-def _view(job: Job) -> PlanView | str:
+def _view(job: Job, lifted: Lifted) -> PlanView | str:
     """The planned graph of a model, or the reason why the model stays unchanged without planning."""
-    source = read(job)
-    lifted = lift(job, source)
     graph, context = lifted.graph, job.context
     if lifted.reason:
         return lifted.reason
@@ -132,7 +134,7 @@ def _view(job: Job) -> PlanView | str:
     job.progress("planning")
     request = plan_request(graph, context)
     if job.options.calibrate:
-        model, _ = calibrated_plan(job, source, graph, lambda each: make_plan(at_prices(request, context, each)))
+        model, _ = calibrated_plan(job, lifted.model, graph, lambda each: make_plan(at_prices(request, context, each)))
         request = at_prices(request, context, model)
     return PlanView(job, graph, request, make_formulated_plan(request))
 

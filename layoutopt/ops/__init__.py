@@ -30,8 +30,8 @@ from layoutopt.ops.qdq import (
     QdqGroups,
     find_qdq_groups,
     is_dequantizer,
-    is_in_qdq_group,
     is_quantizer,
+    kept_qdq_ops,
 )
 from layoutopt.ops.signatures import (
     Inapplicable,

@@ -331,7 +331,7 @@ def rule_of(op: Op) -> LayoutRule | None:
     return _RULES.get(op.kind) or EXTENSIONS.loaded_into(_RULES).get(op.kind)
 
 
-_WITHOUT_RULE = LayoutRule()
+_WITHOUT_RULE = LayoutRule(family="")
 
 
 def flags(op: Op) -> LayoutRule:

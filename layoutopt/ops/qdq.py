@@ -16,9 +16,9 @@ from msgspec import Struct, field
 from typing_extensions import override
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, Value
+from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
-from layoutopt.ops.base import LayoutRule, add_rule, register, rule_of
+from layoutopt.ops.base import LayoutRule, add_rule, flags, register, rule_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.signatures import (
     ANY,
@@ -53,6 +53,12 @@ def is_small_integer(value: Value | None) -> bool:
     return (
         value is not None and value.dtype is not None and not value.dtype.is_float and value.dtype.bits <= _SMALL_BITS
     )
+
+
+def with_other_sign(integers: Array) -> Array:
+    """Integers of 8 bits in the type of the other signedness: each plus or minus 128."""
+    other = np.uint8 if integers.dtype == np.int8 else np.int8
+    return np.asarray(integers.view(np.uint8) ^ np.uint8(128)).view(other)
 
 
 def is_per_tensor(value: Value | None) -> bool:
@@ -133,6 +139,20 @@ class Dequantize(QdqOp):
         return FINITE if is_small_integer(op.inputs[0]) else max(FINITE, inputs[0])
 
 
+def define_dequantizer(op: Op, builder: OpBuilder) -> None:
+    """Record the ops that define a DequantizeLinear to float32 of constants, whose scale is per tensor or per axis."""
+    rule = rule_of(op)
+    assert isinstance(rule, Dequantize)
+    axis = rule.axis(op)
+    shape = [-1 if index == axis else 1 for index in range(rank_of(op.x))]
+    result = builder.cast(op.x, DType.FLOAT32)
+    for kind, numbers in (("Sub", op.constant(ZERO_POINT)), ("Mul", op.constant(SCALE))):
+        if numbers is not None and (kind == "Mul" or numbers.any()):
+            operand = builder.constant(numbers.astype(np.float32).reshape(shape), kind.lower())
+            (result,) = builder.op(kind, [result, operand], [op.y.type_with(op.x.shape)])
+    builder.set_output(0, result)
+
+
 @register
 class DynamicQuantize(Elementwise):
     """Quantised per tensor; the op computes scale and zero point from the range of the elements, extended to zero."""
@@ -203,12 +223,65 @@ def is_quantizer(op: Op | None) -> bool:
     return op is not None and isinstance(rule_of(op), Quantize)
 
 
+def has_float_kernel(graph: Graph, op: Op) -> bool:
+    """Whether onnxruntime computes a convolution with dequantised weights in floating point.
+
+    Its integer kernels end with a QuantizeLinear, which may be behind view ops, and may saturate in the place of an activation.
+    """
+    if flags(op).family != "convolution" or _group(graph, op) is None:
+        return False
+    activations: list[Op] = []
+    reader = graph.only_reader(op.y)
+    while reader is not None and (isinstance(rule_of(reader), View) or reader.kind in ACTIVATIONS):
+        activations += [reader] if reader.kind in ACTIVATIONS else []
+        reader = graph.only_reader(reader.y)
+    if reader is None or not is_quantizer(reader):
+        return True
+    return not all(_is_saturation(each, reader) for each in activations)
+
+
+def _is_saturation(activation: Op, quantizer: Op) -> bool:
+    """Whether a QuantizeLinear saturates all that a Relu or Clip in front of it changes."""
+    scale, zero, dtype = quantizer.constant(SCALE), quantizer.constant(ZERO_POINT), quantizer.y.dtype
+    has_bounds = all(each is None or each.is_constant for each in activation.inputs[1:]) and not activation.attributes
+    is_byte = dtype is DType.INT8 or dtype is DType.UINT8
+    if scale is None or zero is None or not is_byte or not has_bounds or activation.kind == "LeakyRelu":
+        return False
+    limits = np.iinfo(zero.dtype)
+    least, most = ((limit - zero.astype(np.int64)) * scale for limit in (limits.min, limits.max))
+    low, high = activation.constant(1), activation.constant(2)
+    if activation.kind == "Relu":
+        low = np.zeros(())
+    return bool((low is None or (least >= low).all()) and (high is None or (most <= high).all()))
+
+
 def is_in_qdq_group(graph: Graph, op: Op) -> bool:
     """Whether an op reads a dequantised value, or computes one that is quantised."""
     if any(is_dequantizer(graph.producer(value)) for value in op.inputs if value is not None):
         return True
     outputs = (value for value in op.outputs if value is not None)
     return any(is_quantizer(use.op) and use.index == 0 for value in outputs for use in graph.uses(value))
+
+
+def kept_qdq_ops(graph: Graph) -> set[Op]:
+    """The ops in QDQ groups that a runtime may recognise, which stay adjacent, and all other ops on integers with scales.
+
+    If a convolution of a dequantised value has weights in floating point, it is in no group, and Q/DQ ops next to no group are
+    element-wise ops.
+    """
+    grouped: set[Op] = set()
+    has_float_convolution = False
+    for op in graph.ops:
+        dequantizers = {each for each in graph.producers(op) if is_dequantizer(each)}
+        if flags(op).family == "convolution" and dequantizers and graph.producer(op.input(1)) not in dequantizers:
+            has_float_convolution = True
+        elif not is_quantizer(op) and not is_dequantizer(op) and (dequantizers or flags(op).is_quantized):
+            grouped |= {op, *dequantizers}
+            for y in filter(None, op.outputs):
+                grouped.update(ops_to_quantizer(graph, y), filter(is_quantizer, graph.readers(y)))
+    if has_float_convolution:
+        return grouped
+    return {op for op in graph.ops if is_in_qdq_group(graph, op) or flags(op).is_quantized}
 
 
 def find_qdq_groups(graphs: Iterable[Graph], has_kernel: Callable[[Op, Op], bool]) -> QdqGroups:
@@ -266,7 +339,7 @@ def _group(graph: Graph, op: Op) -> _Group | None:
         return None
     computed = {index for index, value in enumerate(op.inputs) if value is not None and not value.is_constant}
     is_whole = len(op.outputs) == 1 and computed <= dequantizers.keys()
-    epilogue = _epilogue(graph, op.y) if is_whole else []
+    epilogue = ops_to_quantizer(graph, op.y) if is_whole else []
     roles = rule.roles(op)
     if "b" in roles or rule.is_anchor:
         first, second = (roles[role].index for role in ("ab" if "b" in roles else "xw"))
@@ -282,7 +355,7 @@ def _group(graph: Graph, op: Op) -> _Group | None:
     return _Group(op.copy(inputs, outputs), tuple(dequantizers), tuple(epilogue))
 
 
-def _epilogue(graph: Graph, value: Value) -> list[Op]:
+def ops_to_quantizer(graph: Graph, value: Value) -> list[Op]:
     """The ops from a value to its QuantizeLinear; none if another op than ACTIVATIONS, or another reader, is between."""
     chain: list[Op] = []
     while True:

@@ -26,11 +26,10 @@ from layoutopt.ops import (
     QdqGroups,
     canonical_signature,
     find_qdq_groups,
-    flags,
     has_untransposable_type,
     is_dequantizer,
-    is_in_qdq_group,
     is_quantizer,
+    kept_qdq_ops,
     rule_of,
     untransposable_reason,
     with_padding_states,
@@ -165,11 +164,6 @@ def planned_qdq_groups(graphs: Iterable[Graph], cost_model: CostModel, *, keeps_
     return QdqGroups() if keeps_them else find_qdq_groups(graphs, has_kernel)
 
 
-def quantized_ops(graphs: Iterable[Graph]) -> set[Op]:
-    """The ops of QDQ groups, and the ops on integers with scales."""
-    return {op for graph in graphs for op in graph.ops if is_in_qdq_group(graph, op) or flags(op).is_quantized}
-
-
 MAX_FORMATS = 16  # per value; the problem grows with their square
 MAX_COMBINATIONS = 64  # signatures of an op whose operands have independent formats
 
@@ -196,7 +190,7 @@ def propose(
     groups = planned_qdq_groups(tree.runs, cost_model, keeps_them=keeps_qdq_groups)
     fixed = dict.fromkeys(ops_at_outputs(tree, pins), _AT_OUTPUT)
     if keeps_qdq_groups:
-        fixed |= dict.fromkeys(quantized_ops(tree.runs), _IN_KEPT_GROUP)
+        fixed |= dict.fromkeys((op for each in tree.runs for op in kept_qdq_ops(each)), _IN_KEPT_GROUP)
     return _FormatPropagation(Candidates(tree, groups), cost_model, fixed, deadline).run(pins)
 
 

@@ -316,7 +316,10 @@ class PairOfModels(Record):
         Raises:
             Exception: it cannot be loaded or run; one of `RUN_ERRORS`, with the sizes of the run as a note.
         """
-        dtypes = {each.rewritten: self.cuts.dtypes[name] for name, each in self._at_cuts.items()}
+        dtypes = {
+            each.rewritten: DType.UINT8 if each.is_unsigned else self.cuts.dtypes[name]
+            for name, each in self._at_cuts.items()
+        }
         cut = self._cut(self.rewritten, [each.rewritten for each in self.request.observed], dtypes)
         session, counterparts = cut.session(is_optimised=self.is_optimised), self.request.counterparts(self.cuts.values)
         return self._computed(session, runs, names, counterparts)

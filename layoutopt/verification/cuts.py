@@ -17,6 +17,7 @@ from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Value
 from layoutopt.ops import View, discontinuous_inputs, flags, rule_of
+from layoutopt.ops.qdq import with_other_sign
 from layoutopt.record import Record
 from layoutopt.verification.runnable import RANDOM_OPS
 
@@ -43,15 +44,18 @@ class ObservedValue(Record):
         declared_shape: the shape that the rewritten model declares, if it differs from one axis per physical dimension of the
             format: onnxruntime's blocked kernels take four axes (N, C, H, W) for every block size, and an element-wise op
             may have the shape behind a Reshape that was moved past it.
+        is_unsigned: whether the rewritten model stores int8 as uint8, 128 more.
     """
 
     original: str
     rewritten: str
     format: Format | None
     declared_shape: Shape | None = None
+    is_unsigned: bool = False
 
     def packed(self, tensor: Array) -> Array:
         """The rewritten model's array for a tensor of the original."""
+        tensor = with_other_sign(tensor) if self.is_unsigned else tensor
         if self.format is None:
             return tensor
         physical = static_shape(self.format.physical_shape(tensor.shape))
@@ -59,6 +63,7 @@ class ObservedValue(Record):
 
     def unpacked(self, array: Array, expected: Array) -> Array:
         """The tensor that the rewritten model stores as `array`, in the logical shape of the original's tensor `expected`."""
+        array = with_other_sign(array) if self.is_unsigned else array
         if self.format is None:
             return array
         shape = expected.shape
@@ -263,7 +268,8 @@ def locate_values(graph: Graph, lowered: Graph, tensors: list[str]) -> list[Obse
             continue
         low = lowered.find(value.name)
         if low is not None and lowered.producer(low) is not None:
-            found.append(ObservedValue(value.tensor, value.name, value.storage.format, low.shape))
+            is_unsigned = (value.dtype, low.dtype) == (DType.INT8, DType.UINT8)
+            found.append(ObservedValue(value.tensor, value.name, value.storage.format, low.shape, is_unsigned))
             missing.discard(value.tensor)
     position = {name: index for index, name in enumerate(tensors)}
     return sorted(found, key=lambda each: position[each.original])

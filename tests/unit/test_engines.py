@@ -1,21 +1,21 @@
 """Engines: a runtime of a package, which times, verifies and measures, and OpenVINO, where it is installed."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from parsed_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import find_runtime, runtime_spec
-from layoutopt.driver import measuring
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import LayoutoptError, VerificationError
 from layoutopt.extend import Engine, ExecutedLayer, LoadedModel
-from layoutopt.kernel_times import store
 from layoutopt.runtime import engines
 from layoutopt.runtime.session import inference_session
 
@@ -39,12 +39,15 @@ class Model(LoadedModel):
     def __init__(self, engine: "Mine", model: bytes | str) -> None:
         message = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
         self.transposes = sum(node.op_type == "Transpose" for node in message.graph.node)
+        self.is_direct = [node.op_type for node in message.graph.node] == ["Conv"]
         self.engine, self.session = engine, inference_session(model)
 
     def run(self, feed: Mapping[str, Any]) -> Sequence[Any]:
         if self.transposes in self.engine.refused:
             raise RuntimeError("Exception from src/file.cpp:1:\nthe kernel is too large\n")
         outputs = self.session.run(None, dict(feed))
+        if self.engine.is_timed and self.is_direct:
+            np.linalg.svd(np.ones((200, 200)))
         if self.transposes in self.engine.wrong:
             outputs[0] = outputs[0] + 1
         return list(outputs)
@@ -59,7 +62,7 @@ class Mine(Engine):
     name, version = "mine", "1"
 
     def __init__(self) -> None:
-        self.loaded = 0
+        self.loaded, self.is_timed = 0, False
         self.wrong: Sequence[int] = ()
         self.refused: Sequence[int] = ()
 
@@ -94,8 +97,8 @@ def optimized(**options: Any) -> layoutopt.Result:
 
 def test_a_runtime_of_a_package_times_verifies_and_measures(mine: Mine, tmp_path: Path) -> None:
     report = optimized().report
-    assert report.changed or "slower" in report.reason or report.measurement is not None
-    assert report.calibration is not None and report.calibration.known > 3 and not report.calibration.reason
+    assert report.measurement is not None
+    assert report.calibration is not None and report.calibration.known > 3
     assert any('"runtime": "mine 1"' in path.read_text() for path in tmp_path.glob("*.jsonl"))
     loaded = mine.loaded
     assert loaded > report.calibration.known
@@ -124,19 +127,22 @@ def test_models_that_the_engine_does_not_run(mine: Mine) -> None:
     assert not report.changed and report.reason.endswith("mine cannot run it: the kernel is too large")
 
 
-def test_a_slower_result_is_not_written(mine: Mine, monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = lambda rows: "measured, the result is slower"  # noqa: E731
-    monkeypatch.setattr(measuring, "reason_to_keep", slower)
-    assert optimized(calibrate=False).report.reason == slower(())
-
-
-def test_engines_that_are_not_there(mine: Mine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines.OpenVino, "version", property(lambda self: engines.library("no_such", "openvino", "x")))
-    with pytest.raises(LayoutoptError, match=r"needs the package no_such; .*pip install 'layoutopt\[openvino\]'"):
+def test_a_plan_without_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(LayoutoptError, match=r"needs the package openvino; .*pip install 'layoutopt\[openvino\]'"):
         layoutopt.optimize(text_model(CHANNELS_LAST), "cpu", runtime="openvino")
     off = dict.fromkeys(("verify", "measure", "calibrate"), False)
     assert layoutopt.optimize(text_model(CHANNELS_LAST), "cpu", runtime="openvino", **off).report.changed
-    assert store.Machine.current(1, mine).runtime == "mine 1"
+
+
+def test_winograd_is_written_in_standard_operators_where_it_is_timed_as_faster(mine: Mine) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 18]> g (float[1,256,15,14] x) => (float[1,256,15,14] y)
+        <float[256,256,3,3] w, float[256] b> { y = Conv <pads = [1, 1, 1, 1]> (x, w, b) }"""
+    mine.is_timed = True  # direct convolutions take longest
+    result = layoutopt.optimize(text_model(text), "cpu", runtime="mine", measure=False)
+    kinds = [node.op_type for node in result.proto.graph.node]
+    assert kinds.count("Conv") > 16 and "DepthToSpace" in kinds
+    assert all(not node.domain for node in result.proto.graph.node)
 
 
 # --- OpenVINO ------------------------------------------------------------------------------------------------
@@ -175,13 +181,3 @@ def test_openvino_adds_residuals_in_convolutions() -> None:
         f"{{ a = {conv} (x, v) b = {conv} (a, w) c = {conv} (b, v) y = Add (a, c) }}"
     )
     assert [each.kind for each in found if not each.moves] == ["Convolution"] * 3
-
-
-@pytest.mark.parametrize("operand", [0, 1])
-def test_openvino_absorbs_transposes_of_products(operand: int) -> None:
-    pair, shapes = (("t, b", ("2,5,4", "2,5,6")), ("a, t", ("2,4,5", "2,6,5")))[operand]
-    found = layers(
-        f"(float[{shapes[0]}] a, float[{shapes[1]}] b) => (float[2,4,6] y) "
-        f"{{ t = Transpose <perm = [0, 2, 1]> ({'ab'[operand]}) y = MatMul ({pair}) }}"
-    )
-    assert [each.kind for each in found] == ["MatMul"]

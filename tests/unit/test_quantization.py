@@ -13,12 +13,14 @@ from tiers import covering
 import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
-from layoutopt.dialects.onnxruntime.integer import Tabulate, WidenRows
+from layoutopt.dialects.onnxruntime.integer import Tabulate, UnsignActivations, WidenRows
 from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.formats import lookup, pack, unpack
 from layoutopt.ir.graph import Graph, is_cast
+from layoutopt.ir.types import DType
 from layoutopt.ops import is_dequantizer, is_quantizer
 from layoutopt.passes.base import Pass, PassContext, Pipeline
+from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import inference_session
 
 QDQ = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,64,56,56] x) => (float[1,64,56,56] y)
@@ -88,13 +90,14 @@ def split_groups(graph: Graph) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("model", [text_model(QDQ), residual(64, 64, 128, depthwise=False)])
+@pytest.mark.parametrize("model", [text_model(QDQ.replace("128", "0")), residual(64, 64, 0, depthwise=False)])
 def test_a_runtime_that_does_better_with_units_keeps_them(model: onnx.ModelProto) -> None:
     if host_target() not in ("cpu-avx2", "cpu-avx512"):
         pytest.skip("stock onnxruntime has no blocked kernels here")
     report = layoutopt.optimize(model, "cpu").report
     assert not report.changed
-    assert {note.reason for note in report.notes} == {"it is part of a QDQ group, which stays as it is"}
+    groups = {note.where for note in report.notes if note.reason == "it is part of a QDQ group, which stays as it is"}
+    assert {"Conv", "Relu"} <= groups
 
 
 @pytest.mark.parametrize(
@@ -354,6 +357,86 @@ def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() 
     assert not layoutopt.optimize(result.proto, "cpu").report.changed
     plain = text_model(HEADER + "agraph (float[1,8] x) => (float[1,8] y) <float[8] m> { y = Sub (x, m) }")
     assert not any(each.name == "widen-rows" for each in layoutopt.optimize(plain, "cpu").report.passes)
+
+
+SIGNED = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,16,8,8] z OUTPUTS)
+<float s = {0.05}, int8 n = {-128}, int8 m = {5}, float t = {0.01}, int8 zero = {0}>
+{
+    q = QuantizeLinear (x, s, n)
+    d = DequantizeLinear (q, s, n)
+    w = DequantizeLinear (v, t WEIGHT_ZERO)
+    c = Conv (d, w)
+    p = QuantizeLinear (c, s, m)
+    e = DequantizeLinear (p, s, m)
+    f = Sigmoid (e)
+    g = QuantizeLinear (f, t, m)
+    h = DequantizeLinear (g, t, m)
+    k = DequantizeLinear (r, t, m)
+    a = Mul (e, h)
+    b = QuantizeLinear (a, s, m)
+    i = DequantizeLinear (b, s, m)
+    j = Add (i, k)
+    o = QuantizeLinear (j, s, m)
+    y = DequantizeLinear (o, s, m)
+    l = Conv (d, w)
+    u = QuantizeLinear (l, s, m)
+    z = DequantizeLinear (u, s, m)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("largest", "outputs", "weight_zero", "unsigned"),
+    [(127, "", ", zero", 8), (64, "", ", zero", 7), (127, "", "", 8), (127, ", int8[1,16,8,8] q", ", zero", 6)],
+    ids=["weights that would saturate", "narrow weights", "no zero point", "an output"],
+)
+def test_activations_of_int8_run_as_uint8(largest: int, outputs: str, weight_zero: str, unsigned: int) -> None:
+    """The kernels for uint8 compute the integers of the definition, which those for uint8 and int8 miss by saturation."""
+    if blocked_channels() is None:
+        pytest.skip("onnxruntime has kernels of int8 activations here")
+    weights = np.full((16, 16, 1, 1), largest, np.int8)
+    random = np.random.default_rng(0)
+    weights[8:] = random.integers(-largest, largest, (8, 16, 1, 1))
+    row = random.integers(-128, 127, (1, 16, 1, 1)).astype(np.int8)
+    model = parsed(SIGNED.replace("OUTPUTS", outputs).replace("WEIGHT_ZERO", weight_zero), v=weights, r=row)
+    graph, result = rewritten(model, UnsignActivations())
+    assert sum(x.dtype is DType.UINT8 and x.rank == 4 for x in graph.values) == unsigned
+    feed = {"x": np.full((1, 16, 8, 8), 12.7, np.float32)}
+    definition = ran(model, feed, is_optimised=False)
+    for optimised in (False, True) if not outputs else (False,):
+        for one, other in zip(definition, ran(result, feed, is_optimised=optimised), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=optimised * 0.051)  # ties may be rounded to either side
+    verification = layoutopt.optimize(model, "cpu").report.verification
+    assert verification.status == "passed"
+
+
+@pytest.mark.parametrize("zero", ["{3}", "{0}"])
+def test_convolutions_without_an_integer_kernel_are_planned_in_floating_point(zero: str) -> None:
+    """A QuantizeLinear with the zero point 128 does not saturate where a Relu does, so onnxruntime runs it on its own."""
+    if blocked_channels() is None:
+        pytest.skip("stock onnxruntime has no blocked kernels here")
+    model = text_model(QDQ.replace("int8 weight_zero = {0}", f"int8 weight_zero = {zero}"))
+    result = layoutopt.optimize(model, "cpu", measure=False)
+    assert result.report.changed and result.report.verification.status == "passed"
+    assert any(node.domain == BLOCKED_DOMAIN and node.op_type == "Conv" for node in result.proto.graph.node)
+    feed = {"x": RANDOM.normal(size=(1, 64, 56, 56)).astype(np.float32)}
+    ((expected,), (found,)) = ran(model, feed, is_optimised=False), ran(result.proto.SerializeToString(), feed)
+    steps = np.abs(expected - found) / 0.05
+    assert steps.max() < 1.01 and (steps > 0.5).mean() < 1e-3
+
+
+def test_explain_compares_a_quantised_model_with_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes(model: onnx.ModelProto, **options: Any) -> list[str]:
+        found = layoutopt.explain(model, target="cpu", **options).notes
+        return [each.reason for each in found if "float32" in each.reason]
+
+    if blocked_channels() is None:
+        pytest.skip("stock onnxruntime has no blocked kernels here")
+    model = residual(16, 16, 128, depthwise=True)
+    assert notes(model) == ["the model is quantised: --calibrate measures whether it is faster in float32"]
+    monkeypatch.delenv("LAYOUTOPT_NO_MEASURE", raising=False)
+    (note,) = notes(model, calibrate=True)
+    assert ("in integers" in note and "in float32" in note) or "busy" in note
+    assert not notes(text_model(HEADER + "g (float[1,8] x) => (float[1,8] y) { y = Relu (x) }"))
 
 
 OUTPUT_BEFORE_QUANTIZER = """<ir_version: 8, opset_import: ["" : 13]>

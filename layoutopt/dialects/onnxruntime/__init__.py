@@ -23,7 +23,12 @@ from layoutopt.dialects.onnxruntime.blocked_passes import (
     DeclarePaddedChannels,
     FuseIntoConvolutions,
 )
-from layoutopt.dialects.onnxruntime.integer import INTEGER_PASSES, ChooseIntegerKernels
+from layoutopt.dialects.onnxruntime.integer import (
+    INTEGER_PASSES,
+    ChooseIntegerKernels,
+    DetachQuantizers,
+    UnsignActivations,
+)
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
@@ -39,7 +44,7 @@ from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyResh
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import DType, Op, Value
-from layoutopt.ops import rule_of
+from layoutopt.ops import is_dequantizer, rule_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.region_ops import regions_with_rule
 
@@ -49,8 +54,10 @@ _PASSES = (
     FuseIntoConvolutions(),
     AvoidSkipLayerNormalization(),
     AvoidPrepacking(),
+    UnsignActivations(),
     ChooseIntegerKernels(),
     Winograd(),
+    DetachQuantizers(),
     DeclarePaddedChannels(),
     CheckBlockSize(),
     *COMPACT,
@@ -91,7 +98,7 @@ class OnnxRuntime(Dialect):
     def write_native(self, op: Op, builder: OpBuilder) -> bool:
         """Record an op on float32 with the writer of its op type; returns False if there is none."""
         first = op.input(0)
-        if first is None or first.dtype is not DType.FLOAT32 or op.signature is None:
+        if first is None or op.signature is None or not (first.dtype is DType.FLOAT32 or is_dequantizer(op)):
             return False
         rule = rule_of(op)
         writers = [write_reorder] if is_cast(op) else [WRITERS[op.kind]] if op.kind in WRITERS else []

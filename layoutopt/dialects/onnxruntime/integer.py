@@ -4,27 +4,163 @@ Every rewrite after baking computes the same integers as the ops that it replace
 decide where a rewrite is made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
 from layoutopt.dialects.passes import SimplifyReshapes
+from layoutopt.formats import product
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, DType, Op, Value
+from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
-from layoutopt.ops import estimated_extent, rule_of
+from layoutopt.ops import estimated_extent, flags, rule_of
 from layoutopt.ops.builder import replace_op, rewriting
-from layoutopt.ops.qdq import is_dequantizer, is_per_tensor, is_quantizer
-from layoutopt.ops.view import Reshape
+from layoutopt.ops.qdq import (
+    SCALE,
+    ZERO_POINT,
+    is_dequantizer,
+    is_per_tensor,
+    is_quantizer,
+    ops_to_quantizer,
+    with_other_sign,
+)
+from layoutopt.ops.view import Reshape, View
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
+from layoutopt.record import Record
 from layoutopt.runtime.errors import RUNTIME_ERRORS
+from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 from layoutopt.runtime.session import inference_session
 
 _INTEGERS = (DType.INT8, DType.UINT8)
+
+
+_LARGEST_WEIGHT = 64
+"""The largest magnitude of int8 weights for which the sum of two products with uint8 fits into 16 bits."""
+
+
+class UnsignActivations(Pass):
+    """Store activations that are quantised to int8 as uint8: integers and zero points are 128 more.
+
+    before: x -> QuantizeLinear(zero = 3)   -> q: int8  -> DequantizeLinear(zero = 3)   -> Conv, Add
+    after:  x -> QuantizeLinear(zero = 131) -> q: uint8 -> DequantizeLinear(zero = 131) -> Conv, Add
+
+    No floating-point value changes. On x86 onnxruntime has integer kernels for activations of uint8 only. It converts int8 by
+    itself only where one op reads a tensor, and computes other QDQ groups in floating point. Constant operands become uint8
+    where both operands of a kernel have one type, or where the group would get a kernel for uint8 and int8 that saturates:
+    without VNNI it adds two products in 16 bits.
+    """
+
+    name = "unsign-activations"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Convert the operands of every op that has only convertible ones."""
+        if blocked_channels() is None:  # on Arm onnxruntime has integer kernels for int8 activations
+            return
+        operands = {
+            op: {each.x for each in graph.producers(op) if is_dequantizer(each) and each.x.dtype is DType.INT8}
+            for op in graph.ops
+        }
+        convertible = {x for x in graph.values if x.dtype is DType.INT8 and _is_convertible(graph, x)}
+        while refused := {x for group in operands.values() if not group <= convertible for x in group & convertible}:
+            convertible -= refused
+        activations = {x for x in convertible if not x.is_constant}
+        constants = {
+            x
+            for op, group in operands.items()
+            for x in group - activations
+            if not group.isdisjoint(activations)
+            and (flags(op).family == "elementwise" or (_is_wide(x) and not _has_integer_kernel(graph, op, activations)))
+        }
+        for x in graph.values:
+            if x in activations or x in constants:
+                _unsign(graph, x)
+
+
+def _is_convertible(graph: Graph, integers: Value) -> bool:
+    """Whether only Q/DQ ops with known zero points compute and read a tensor of integers."""
+    producer, readers = graph.producer(integers), list(graph.readers(integers))
+    if not (integers.is_constant if producer is None else is_quantizer(producer)) or graph.is_output(integers):
+        return False
+    if producer is not None and (producer.input(ZERO_POINT) is None or "output_dtype" in producer.attributes):
+        return False
+    zeros = [op.input(ZERO_POINT) for op in (producer, *readers) if op is not None]
+    return all(map(is_dequantizer, readers)) and all(each is None or each.is_constant for each in zeros)
+
+
+def _is_wide(weights: Value) -> bool:
+    assert weights.data is not None
+    return bool((np.abs(weights.data.numpy().astype(np.int16)) > _LARGEST_WEIGHT).any())
+
+
+def _has_integer_kernel(graph: Graph, op: Op, activations: Collection[Value]) -> bool:
+    """Whether onnxruntime itself converts the activations of an op, int8 tensors that one op reads."""
+    quantizers = ops_to_quantizer(graph, op.y)[-1:]
+    integers = [*(each.x for each in graph.producers(op) if is_dequantizer(each)), *(each.y for each in quantizers)]
+    return all(
+        graph.has_one_use(x) and all(graph.use_count(each.y) <= 1 for each in graph.readers(x))
+        for x in integers
+        if x in activations
+    )
+
+
+def _unsign(graph: Graph, integers: Value) -> None:
+    """Convert a tensor of int8 to uint8, and the zero points of the Q/DQ ops around it."""
+    for op in filter(None, (graph.producer(integers), *graph.readers(integers))):
+        zero, scale = op.constant(ZERO_POINT), op.inputs[SCALE]
+        if zero is None:
+            zero = np.zeros(scale.dims if scale is not None else (), np.int8)
+        unsigned = graph.new_constant(with_other_sign(zero), f"{integers.name}/zero")
+        graph.set_inputs(op, (*op.inputs[:ZERO_POINT], unsigned))
+    integers.give_type(TensorType(DType.UINT8, integers.shape))
+    if integers.data is not None:
+        integers.data = OtherSign(integers.data)
+
+
+class OtherSign(Record):
+    """A lazy constant of 8-bit integers in the type of the other signedness."""
+
+    data: Data
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.data.nbytes
+
+    def numpy(self) -> Array:
+        """The elements."""
+        return with_other_sign(self.data.numpy())
+
+
+class DetachQuantizers(Pass):
+    """Insert a Flatten in front of a QuantizeLinear of the result of a blocked convolution.
+
+    before: q -> DequantizeLinear -> nchwc.Conv -> QuantizeLinear -> p
+    after:  q -> DequantizeLinear -> nchwc.Conv -> Flatten -> QuantizeLinear -> Reshape -> p
+
+    onnxruntime 1.32 would quantise the weights of the convolution with ops of the domain nchwc, which do not exist. It moves a
+    QuantizeLinear past a Reshape, but not past a Flatten.
+    """
+
+    name = "detach-quantizers"
+    justifies_rewrite = False
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Visit the QuantizeLinears per tensor."""
+        for op in filter(is_quantizer, graph.ops):
+            source = graph.producer(op.x)
+            while source is not None and isinstance(rule_of(source), View):
+                source = graph.producer(source.x)
+            if source is None or source.domain != BLOCKED_DOMAIN or not is_per_tensor(op.inputs[SCALE]):
+                continue
+            builder, shape = rewriting(graph, op, "flat"), (1, product(op.x.dims))
+            (flat,) = builder.op("Flatten", [op.x], [op.x.type_with(shape)], {"axis": 0})
+            (integers,) = builder.op(op.op_type, [flat, *op.inputs[1:]], [op.y.type_with(shape)], op.attributes)
+            builder.set_output(0, builder.reshape(integers, op.y.dims))
+            replace_op(graph, op, builder)
 
 
 # Before baking: ops between Q/DQ ops for which onnxruntime would choose a slow kernel when it loads the model. It moves Q/DQ

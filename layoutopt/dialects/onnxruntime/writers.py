@@ -421,5 +421,6 @@ WRITERS: Mapping[str, NativeWriter] = {
     **dict.fromkeys(("Concat", "Slice", "Split"), write_pieces),
     **dict.fromkeys(("Resize", "Upsample"), write_resize),
     **dict.fromkeys((KIND, *ExportedGroupNormalization.ops), write_group_norm),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), write_elementwise),
 }
 """By op type."""
