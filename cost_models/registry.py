@@ -52,13 +52,17 @@ def find_target(text: str) -> CostModel:
 
 
 def _find_one(name: str) -> CostModel:
+    if name.endswith(".toml") and "device" in read_toml(Path(name)):
+        return load_platform(Path(name))
+    return _find_target(name)
+
+
+def _find_target(name: str) -> CostModel:
     if name in (
         HOST,
         *target_names(),
     ):  # first, because a search of the installed packages takes longer than a small model
         return load_target(name)
-    if name.endswith(".toml") and "device" in read_toml(Path(name)):
-        return load_platform(Path(name))
     return EXTENSIONS[name] if name in EXTENSIONS else load_target(name)
 
 
@@ -72,7 +76,7 @@ def load_platform(path: Path) -> Platform:
     devices = [
         Device(
             each.name,
-            load_target(str(path.parent / each.target) if each.target.endswith(".toml") else each.target),
+            _find_target(str(path.parent / each.target) if each.target.endswith(".toml") else each.target),
             each.memory.value if each.memory is not None else inf,
             None if each.ops is None else frozenset(each.ops),
             frozenset(each.lacks),

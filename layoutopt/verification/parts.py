@@ -102,10 +102,11 @@ class PartedSession:
     Args:
         message: the model.
         folder: the folder of its external data; None if it has none.
+        prepacks: whether weights are copied to be packed, without which onnxruntime runs other kernels of some operators.
     """
 
-    def __init__(self, message: onnx.ModelProto, folder: Path | None) -> None:
-        self._message, self._folder = message, folder
+    def __init__(self, message: onnx.ModelProto, folder: Path | None, *, prepacks: bool = False) -> None:
+        self._message, self._folder, self._prepacks = message, folder, prepacks
         self._constants = {tensor.name: tensor for tensor in message.graph.initializer}
         self.parts = parts_of(message.graph, min(MAX_PART_BYTES, available_bytes() // MEMORY_PER_PART))
 
@@ -154,7 +155,7 @@ class PartedSession:
 
     def _session(self, part: Part, types: Mapping[str, onnx.TypeProto]) -> Session:
         source = model_of_part(self._message, part, types).SerializeToString()
-        return Session(source, is_optimised=False, folder=self._folder, prepacks=False, has_arena=False)
+        return Session(source, is_optimised=False, folder=self._folder, prepacks=self._prepacks, has_arena=False)
 
 
 def model_of_part(model: onnx.ModelProto, part: Part, types: Mapping[str, onnx.TypeProto]) -> onnx.ModelProto:

@@ -103,7 +103,7 @@ class Runnable(Record):
             return EngineSession(self, self.engine, threads or 1)
         if self.is_parted:
             mapped = self.edited(self.message())
-            return PartedSession(mapped.message(), mapped.folder)
+            return PartedSession(mapped.message(), mapped.folder, prepacks=not self.is_large)
         disabled: Sequence[str] = CRASHING_OPTIMIZERS if is_optimised and self.has_float16 else ()
         return Session(
             self.source,

@@ -137,7 +137,7 @@ detector (float[1,8,16,16] x, int64[1] k) => (float[n] best, float[1,8,16,16] y)
 PLATFORM = (Path(__file__).parents[2] / "examples/platforms/server.toml").read_text()
 
 
-def test_a_platform_file_from_the_command_line(tmp_path: Path) -> None:
+def test_a_model_is_placed_by_a_platform_file_and_split(tmp_path: Path) -> None:
     source, target, folder = tmp_path / "net.onnx", tmp_path / "server.toml", tmp_path / "pieces"
     onnx.save(parser.parse_model(MODEL), source)
     target.write_text(PLATFORM)
