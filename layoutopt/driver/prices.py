@@ -87,7 +87,8 @@ def calibrated_plan(job: Job, source: onnx_ir.Model, graph: Graph, plan_with: Pl
             return found.model, found.plan
         reason = "the time limit ended planning at the times of kernels"
     job.calibration = PricesReport(reason=reason)
-    job.gain = gain_at_target_prices(graph, model, context.sizes, first, chooses_blocked_formats=job.dialect.is_native)
+    runtime = {"chooses_blocked_formats": job.dialect.is_native, "assigns_formats": job.runtime.kernels == "target"}
+    job.gain = gain_at_target_prices(graph, model, context.sizes, first, **runtime)
     return model, first
 
 
@@ -172,7 +173,7 @@ _NEGLIGIBLE = 1e-3  # of the time of the original
 
 
 def gain_at_target_prices(
-    graph: Graph, model: CostModel, sizes: Sizes, plan: Plan, *, chooses_blocked_formats: bool
+    graph: Graph, model: CostModel, sizes: Sizes, plan: Plan, *, chooses_blocked_formats: bool, assigns_formats: bool
 ) -> GainReport | None:
     """The gain of a plan at the prices of the target; None for several targets.
 
@@ -182,6 +183,7 @@ def gain_at_target_prices(
         sizes: the sizes of symbolic dimensions.
         plan: the plan.
         chooses_blocked_formats: whether the runtime chooses blocked formats by itself.
+        assigns_formats: whether it has kernels in other formats than the canonical ones, and propagates these formats.
     """
     if plan.outcomes:
         return None
@@ -193,7 +195,7 @@ def gain_at_target_prices(
     return GainReport(
         baseline="folded",
         seconds_before=plan.baseline,
-        seconds_greedy=plan.greedy,
+        seconds_greedy=plan.greedy if assigns_formats else None,
         seconds_after=plan.seconds,
     )
 
