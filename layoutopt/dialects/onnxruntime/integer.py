@@ -7,7 +7,6 @@ decide where a rewrite is made.
 from collections.abc import Mapping
 from math import prod
 
-import networkx as nx
 import numpy as np
 
 from layoutopt.cost.size_growth import PassBudget
@@ -68,13 +67,16 @@ class UnsignActivations(Pass):
         if blocked_channels() is None:  # on Arm onnxruntime has integer kernels for int8 activations
             return
         groups = {op: _tied(graph, op) for op in graph.ops if not is_quantizer(op)}
-        ties = nx.Graph()
+        tied: dict[Value, set[Value]] = {}
         for group in groups.values():
-            nx.add_path(ties, group)
+            for x in group:
+                tied.setdefault(x, set()).update(group)
         convertible = {x for x in graph.values if x.dtype is DType.INT8 and _is_convertible(graph, x)}
-        for component in nx.connected_components(ties):
-            if not component <= convertible:
-                convertible -= component
+        refused = [x for x in tied if x not in convertible]
+        while refused:
+            found = tied[refused.pop()] & convertible
+            convertible -= found
+            refused += found
         activations = {x for x in convertible if not x.is_constant}
         constants = {
             x
