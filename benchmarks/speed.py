@@ -204,7 +204,7 @@ def four_times(path: Path, folder: Path, arguments: argparse.Namespace) -> dict[
             create = partial(opened, runtime, file, arguments.threads, feed)
             try:
                 create()()
-            except RuntimeError as error:
+            except (RuntimeError, LayoutoptError) as error:
                 print(f"{path.stem} in {runtime}: {error_message(error)}", file=sys.stderr)
             else:
                 runs[runtime, file is planned and planned is not path] = create

@@ -38,14 +38,14 @@ import layoutopt.cost_models
 import layoutopt.passes
 from layoutopt.cost_models import RuntimeSpec, target_texts
 from layoutopt.dialects import Dialect
-from layoutopt.driver.job import cost_model_of, runtime_and_dialect
+from layoutopt.driver.job import cost_model_of, engine_of, runtime_and_dialect
+from layoutopt.driver.options import Options
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import ArgumentError
 from layoutopt.files import external_files, path_text, scratch_folder
 from layoutopt.kernel_times.store import Machine
 from layoutopt.registry import package_of
 from layoutopt.report.schema import Report
-from layoutopt.runtime.engines import find_engine
 
 _LIBRARIES = ("highspy", "ml_dtypes", "networkx", "numpy", "onnx", "onnx-ir")
 _CODE = ("*.py", "*.toml")
@@ -176,8 +176,12 @@ def outcome_key(
     Raises:
         OSError: a file cannot be read.
         ArgumentError, TargetError: there is no such target, runtime or dialect.
+        LayoutoptError: the engine of the runtime cannot be used.
     """
-    is_native, engine = needs_this_machine(options), _runtime_and_dialect(options)[0].engine
+    is_native, engine = (
+        needs_this_machine(options),
+        engine_of(_runtime_and_dialect(options)[0], Options(model, **options)),
+    )
     profile, libraries = options.get("profile"), options.get("custom_ops") or ()
     libraries = [libraries] if isinstance(libraries, str | os.PathLike) else libraries
     files = [] if profile is None else [profile], libraries, inputs
@@ -189,7 +193,7 @@ def outcome_key(
         "target": target_texts(cost_model_of(options["target"])),
         "software": software(),
         "machine": asdict(Machine.current(options.get("threads", 1))) if is_native else None,
-        "engine": find_engine(engine).version if engine else None,
+        "engine": engine.version if engine is not None else None,
         "is_measured": is_native and not os.environ.get(VARIABLE),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

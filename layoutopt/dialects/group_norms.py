@@ -70,13 +70,15 @@ def find_site(graph: Graph, op: Op) -> Site | None:
     if first is None or last is None or {first.kind, last.kind} != {"Reshape"} or len(numbers) != 2:
         return None
     x, dims = first.x, first.x.static_shape
-    is_neutral = bool((numbers[0] == 1).all()) and not numbers[1].any()
+    is_neutral, groups = bool((numbers[0] == 1).all()) and not numbers[1].any(), numbers[0].size
     if dims is None or len(dims) != 4 or x.dtype is not DType.FLOAT32 or last.y.static_shape != dims:
         return None
-    if not is_neutral or op.x.static_shape != (dims[0], groups := numbers[0].size, prod(dims[1:]) // groups):
+    if not is_neutral or not groups or dims[1] % groups:
         return None
     epsilon = op.attributes.get("epsilon", 1e-5)
     assert isinstance(epsilon, float | int)
+    if op.x.static_shape != (dims[0], groups, prod(dims[1:]) // groups) or epsilon <= 0:
+        return None  # without epsilon, a constant image is divided by its rounding error
     return Site(x, last, groups, epsilon)
 
 

@@ -99,8 +99,9 @@ def _restricted(job: Job, engine: Engine, source: onnx_ir.Model, graph: Graph) -
         layers = engine.load(job.path or onnx_io.to_bytes(source), job.options.threads).layers()
         executed = {name for each in layers if each.moves for name in each.ops}
         for op in graph.ops:
-            rule = rule_of(op)
-            if op.kind == "Transpose" and op.name not in {"", *executed} and isinstance(rule, View) and op.x.rank:
+            rule, names = rule_of(op), f"{op.name},{op.y.tensor}".split(",")  # OpenVINO names an output's op after it
+            is_absorbed = op.name and executed.isdisjoint(names)
+            if op.kind == "Transpose" and is_absorbed and isinstance(rule, View) and op.x.rank:
                 format = rule.output_format(op, Format.canonical(op.x.rank))
                 absorbed |= {op.y.tensor: format} if format is not None else {}
     return lambda measured: priced_with(job.runtime.restricted(measured), absorbed_tensors=absorbed)

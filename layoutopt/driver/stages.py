@@ -202,7 +202,7 @@ def verify_in(engine: Engine, job: Job, lifted: Lifted, copies: RunnableCopies, 
         return ""
     own = PairOfModels(original, replace(original, engine=engine), request).verdict()
     if own.status == "failed":
-        return f"{engine.name} does not compute the original as onnxruntime does: {own.reason}"
+        return f"the original fails in {engine.name}, too: {own.reason}"
     difference = f"in {engine.name}, the rewritten model is not equivalent to the original: {verdict.reason}"
     raise_unless_passed(job, verdict, difference)
     return ""

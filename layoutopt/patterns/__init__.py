@@ -20,10 +20,12 @@ _OF_ONNXRUNTIME: Mapping[str, Reformulation] = {
 
 
 def reformulation(op: Op, *, has_kernels: bool) -> Reformulation | None:
-    """The function that writes an op by others, if there is one.
+    """The function that writes an op by others, if there is one and its tensors have elements.
 
     Args:
         op: the op.
         has_kernels: whether the dialect calls kernels of onnxruntime, for whose times some functions are meant.
     """
+    if any(0 in (value.shape or ()) for value in (*op.inputs, *op.outputs) if value is not None):
+        return None  # the target of a Reshape cannot have an extent of 0
     return _REFORMULATIONS.get(op.kind) or (_OF_ONNXRUNTIME.get(op.kind) if has_kernels else None)

@@ -62,13 +62,18 @@ class LoadedModel(ABC):
 class Engine(ABC):
     """The adapter of a program that runs models on this machine.
 
-    Attributes:
-        name: its name.
-        version: the version of the program.
+    A package's adapter declares its name and the version of the program as attributes of the class.
     """
 
-    name: str
-    version: str
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name in runtime files."""
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """The version of the program."""
 
     @abstractmethod
     def load(self, model: bytes | str, threads: int, trace: Path | None = None) -> LoadedModel:
@@ -146,7 +151,7 @@ class OpenVino(Engine):
         return core
 
     @property
-    def version(self) -> str:  # type: ignore[override]
+    def version(self) -> str:
         """The version of the package."""
         return str(library("openvino", "openvino", "runtime openvino").__version__).partition("-")[0]
 
@@ -170,9 +175,11 @@ class _OpenVinoModel(LoadedModel):
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
         self._request = compiled.create_infer_request()
+        self._inputs = {name for each in compiled.inputs for name in each.names}  # those that an op reads
 
     def run(self, feed: Mapping[str, Any]) -> Sequence[Any]:
-        return list(self._request.infer(feed, share_inputs=True, share_outputs=True).values())
+        read = {name: array for name, array in feed.items() if name in self._inputs}
+        return list(self._request.infer(read, share_inputs=True, share_outputs=True).values())
 
     def layers(self) -> Sequence[ExecutedLayer]:
         nodes = self._compiled.get_runtime_model().get_ordered_ops()

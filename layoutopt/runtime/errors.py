@@ -22,7 +22,7 @@ RUN_OR_MEMORY_ERRORS: tuple[type[Exception], ...] = (*RUN_ERRORS, MemoryError)
 """The exceptions of a failed run, and of one for which there is too little memory."""
 
 _MESSAGE_LENGTH = 300
-_SOURCE_LOCATIONS = ("Exception from ", "Check 'false' ")
+_SOURCE_LOCATION = re.compile(r"Exception from |Check '.*' failed at ")
 
 _MEMORY = re.compile(r"bad[_ ]alloc|failed to allocate|unable to allocate|cannot allocate memory|out of memory", re.I)
 _NOT_THE_MODEL = re.compile(
@@ -85,7 +85,7 @@ def error_message(error: BaseException, text: str | None = None) -> str:
         text: its message without parts that users need not read; None for the whole message.
     """
     lines = (str(error) if text is None else text).splitlines()
-    kept = " ".join(each for each in lines if not each.startswith(_SOURCE_LOCATIONS))
+    kept = " ".join(each for each in lines if not _SOURCE_LOCATION.match(each))
     line = " ".join(kept.split()) or type(error).__name__
     return line if len(line) <= _MESSAGE_LENGTH else f"{line[: _MESSAGE_LENGTH - 3]}..."
 

@@ -14,6 +14,7 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
+from layoutopt.dialects.group_norms import find_site
 from layoutopt.ir.graph import Graph
 from layoutopt.passes import FoldConstants, FusePatterns, Reformulate, RemoveDead, RemoveIdentities
 from layoutopt.passes.base import PassContext, Pipeline
@@ -299,6 +300,7 @@ def network(
     batch: int | str = 1,
     affine: bool = True,
     mean: float = 0.0,
+    epsilon: float = 0.0001,
 ) -> onnx.ModelProto:
     """Two convolutions, and between them a group normalisation and SiLU."""
     extents, unknown, ones = ",".join(map(str, image)), ",?" * len(image), ",1" * len(image)
@@ -310,7 +312,7 @@ def network(
         f" float[{groups}] zero = {{{','.join(['0.0'] * groups)}}}, float mean = {{{mean}}},"
         f" {filters} w, {filters} v{f', {affines} s, {affines} b' if affine else ''}> {{"
         f"i = Conv(x, w) c = Add(i, mean) q = Reshape(c, grouped)"
-        f" n = InstanceNormalization <epsilon = 0.0001> (q, one, zero)"
+        f" n = InstanceNormalization <epsilon = {epsilon:f}> (q, one, zero)"
         f" back = Shape(c) r = Reshape(n, back) {scaled} z = Sigmoid(h) a = Mul(h, z) y = Conv(a, v)}}"
     )
 
@@ -370,7 +372,48 @@ def test_einsums_are_products(equation: str) -> None:
         f'<ir_version: 9, opset_import: ["" : 18]> g (float[{shapes[0]}] a, float[{shapes[1]}] b) => '
         f'(float[{output}] y) {{ y = Einsum <equation = "{equation}"> (a, b) }}'
     )
+    ops = reformulated(proto)
+    assert "MatMul" in ops and "Einsum" not in ops
+
+
+def reformulated(proto: onnx.ModelProto) -> Sequence[str]:
+    """The ops after the pass, for the dialect that has all kernels; the outputs are compared."""
     graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
-    Pipeline((Reformulate(), RemoveDead())).run(graph, PassContext(None))  # type: ignore[arg-type]
-    assert "MatMul" in kinds(graph) and "Einsum" not in kinds(graph)
+    context = PassContext(None, kernels=NATIVE.kernels)  # type: ignore[arg-type]
+    Pipeline((Reformulate(), RemoveDead())).run(graph, context)
     assert verify_models(proto.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(graph))).status == "passed"
+    return kinds(graph)
+
+
+RESPONSE = "c = Mul (x, n) a = Mul (c, s) b = Add (a, t) y = Add (b, x)"
+GATES = "(float[4,8,8,16] x, float[{},1,1,16] n, float[{},1,1,16] s, float[16] t) => (float[4,8,8,16] y)"
+SHUFFLE = "a = Transpose <perm = [0, 1, 4, 2, 5, 3]> (x) y = Relu (a)"
+
+
+@pytest.mark.parametrize(
+    ("signature", "body", "changes"),
+    [
+        ("(float[1,90,100] x) => (float[1,1,100] y)", "y = ReduceL2 <axes = [1]> (x)", True),
+        ("(float[9000] x) => (float[1] y)", "y = ReduceL2 <axes = [0]> (x)", False),
+        ("(float x) => (float y)", "y = ReduceL2 (x)", False),
+        ("(float[4,9000] x) => (float[1,1] y)", "y = ReduceL2 (x)", False),
+        (GATES.format(4, 1), RESPONSE, True),
+        (GATES.format(1, 4), RESPONSE, False),
+        (
+            "(float[2,3,0,4] x, float[2,5,4] w) => (float[?,?,?,?] y)",
+            'y = Einsum <equation = "xabi,xci->xabc"> (x, w)',
+            False,
+        ),
+        ("(float[2,3,2,2,3,5] x) => (float[?,?,?,?,?,?] y)", SHUFFLE, True),
+        ("(float[0,3,2,2,3,5] x) => (float[?,?,?,?,?,?] y)", SHUFFLE, False),
+    ],
+)
+def test_ops_that_others_compute_faster(signature: str, body: str, changes: bool) -> None:
+    proto = text_model(f'<ir_version: 9, opset_import: ["" : 13]> g {signature} {{ {body} }}')
+    assert (reformulated(proto) != [node.op_type for node in proto.graph.node]) == changes
+
+
+@pytest.mark.parametrize(("groups", "epsilon", "is_site"), [(4, 1e-5, True), (16, 1e-5, False), (4, 0.0, False)])
+def test_means_per_channel_need_whole_channels_and_an_epsilon(groups: int, epsilon: float, is_site: bool) -> None:
+    graph = inference.lift(onnx_ir.serde.deserialize_model(network(8, groups, epsilon=epsilon)))
+    assert any(find_site(graph, op) is not None for op in graph.ops) == is_site

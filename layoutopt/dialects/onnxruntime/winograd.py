@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -141,11 +141,11 @@ Tiling: TypeAlias = tuple[Tiles, Tiles]  # of rows and columns
 
 
 def tilings(op: Op, block: int) -> list[Tiling]:
-    """The ways to cut the result of a blocked convolution into tiles, the direct convolution first; none if it cannot be tiled.
+    """The ways to cut the result of a convolution into tiles, the direct convolution first; none if it cannot be tiled.
 
-    Its filter is 3x3, constant and packed, without groups or strides; its image has known extents and is padded by 1. Channels
-    are whole blocks. No tile is wider than high, because interleaving columns moves blocks one by one, which takes longer. On
-    plain arrays tiles are square.
+    Its filter is 3x3 and constant, without groups or strides; its image has known extents and is padded by 1. In blocks, the
+    filter is packed, channels are whole blocks, and no tile is wider than high, because interleaving columns moves blocks one
+    by one, which takes longer. On plain arrays tiles are square, and a filter of one input channel is depthwise already.
     """
     is_plain = block == PLAIN
     filter = op.inputs[1] if op.op_type == "Conv" and op.domain == ("" if is_plain else DOMAIN) else None
@@ -156,7 +156,7 @@ def tilings(op: Op, block: int) -> list[Tiling]:
     _, channels, *kernel = map(estimated_extent, filter.dims)
     image = [extent for extent in op.y.dims[2:] if isinstance(extent, int)]
     steps = {*op.integers("strides"), *op.integers("dilations")}
-    if kernel != [_TAPS] * 2 or channels % block or len(image) < 2 or steps - {1}:
+    if kernel != [_TAPS] * 2 or channels % block or channels < 2 or len(image) < 2 or steps - {1}:
         return []
     rows, columns = ([Tiles(extent, size) for size in (1, 2, 4) if size <= extent] for extent in image)
     found = [
@@ -225,12 +225,14 @@ class Candidate(Struct, eq=False):
         graph: a lowered graph of the convolution alone.
         seconds: of a run.
         rates: of the machine.
+        is_timed: whether the seconds are measured.
     """
 
     tiling: Tiling
     graph: Graph
     seconds: float
     rates: MachineRates
+    is_timed: bool = False
 
     @property
     def price(self) -> float:
@@ -339,6 +341,7 @@ class Winograd(Pass):
     name = "winograd"
     justifies_rewrite = False
     handles_bodies = True
+    needs_times: ClassVar[bool] = False
 
     def block(self, context: PassContext) -> int:
         """The block size of the arrays; 0 if no convolution is rewritten."""
@@ -363,7 +366,8 @@ class Winograd(Pass):
         if context.time_graphs is not None:
             ranked = sorted(sites, key=lambda op: -runs[sites[op]] * found[op][0].seconds)
             _time([found[op] for op in ranked if isinstance(op.y.dims[0], int)], context.time_graphs)
-        options = {op: _options(each, op, found[op], runs[each]) for op, each in sites.items()}
+        usable = [op for op in sites if found[op][0].is_timed or not self.needs_times]
+        options = {op: _options(sites[op], op, found[op], runs[sites[op]]) for op in usable}
         gains = {op: several[0].seconds / max(1, several[0].nbytes) for op, several in options.items() if several}
         budget, chosen = context.budget(self, graph), dict[Op, Tiling]()
         for op in sorted(gains, key=gains.__getitem__, reverse=True):
@@ -377,7 +381,7 @@ class Winograd(Pass):
 
 
 class PlainWinograd(Winograd):
-    """The same on plain arrays, for a runtime whose kernels are timed.
+    """The same on plain arrays, for a runtime whose kernels are timed, where a tiling is timed as faster.
 
     before: Conv(3x3)
     after:  36 x depthwise Conv -> 36 x Conv(1x1) -> Add, Sub, Mul -> Concat -> DepthToSpace
@@ -385,6 +389,7 @@ class PlainWinograd(Winograd):
 
     name = "plain-winograd"
     justifies_rewrite = True
+    needs_times = True
 
     @override
     def block(self, context: PassContext) -> int:
@@ -405,7 +410,7 @@ def _time(found: Sequence[list[Candidate]], time_graphs: TimeGraphs) -> None:
         if several[0] in timed and len(timed) > 1:
             several[:] = timed
             for each, seconds in timed.items():
-                each.seconds = seconds
+                each.seconds, each.is_timed = seconds, True
 
 
 # The constants of convolutions in tiles.
