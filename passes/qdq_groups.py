@@ -137,8 +137,8 @@ class DequantizeWeights(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the DequantizeLinears of constants, unless the target's QDQ groups are planned."""
-        if not context.keeps_qdq_groups:
-            return
+        if not context.keeps_qdq_groups or graph.root is not graph:
+            return  # sums of bodies cannot be compared one by one
         convolutions = {
             op for op in graph.ops if has_float_kernel(graph, op) and context.may_change_rounding(self, op.y)
         }

@@ -305,7 +305,7 @@ def _localize(body: Graph, formal: Value, value: Value) -> None:
         return
     name = formal.name
     body.rename(formal, body.fresh_name(f"{name}__captured"))
-    constant = body.new_value(name, value.type, data=value.data, tensor=formal.tensor)
+    constant = body.new_value(name, value.type, data=value.data, tensor=formal.tensor, origin=value.origin)
     body.replace_uses(formal, constant)
     body.replace_output(formal, constant)
 

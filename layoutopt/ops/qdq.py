@@ -232,12 +232,24 @@ def has_float_kernel(graph: Graph, op: Op) -> bool:
         return False
     activations: list[Op] = []
     reader = graph.only_reader(op.y)
-    while reader is not None and (isinstance(rule_of(reader), View) or reader.kind in ACTIVATIONS):
+    while reader is not None and is_passed_by_quantizers(reader):
         activations += [reader] if reader.kind in ACTIVATIONS else []
         reader = graph.only_reader(reader.y)
     if reader is None or not is_quantizer(reader):
         return True
-    return not all(_is_saturation(each, reader) for each in activations)
+    return is_per_tensor(reader.inputs[SCALE]) and not all(_is_saturation(each, reader) for each in activations)
+
+
+def is_passed_by_quantizers(op: Op) -> bool:
+    """Whether onnxruntime finds a QuantizeLinear behind an op when it looks for one behind the op's operand."""
+    return isinstance(rule_of(op), View) or op.kind in ACTIVATIONS or op.kind == "MaxPool"
+
+
+def has_folded_weights(op: Op) -> bool:
+    """Whether the weights of a convolution are a constant that the model does not have: those of a group were dequantised."""
+    weights = op.input(1)
+    is_folded = weights is not None and weights.is_constant and weights.origin is None
+    return is_folded and flags(op).family == "convolution"
 
 
 def _is_saturation(activation: Op, quantizer: Op) -> bool:
@@ -266,14 +278,14 @@ def is_in_qdq_group(graph: Graph, op: Op) -> bool:
 def kept_qdq_ops(graph: Graph) -> set[Op]:
     """The ops in QDQ groups that a runtime may recognise, which stay adjacent, and all other ops on integers with scales.
 
-    If a convolution of a dequantised value has weights in floating point, it is in no group, and Q/DQ ops next to no group are
+    A convolution of a dequantised value whose weights were dequantised is in no group, and then Q/DQ ops next to no group are
     element-wise ops.
     """
     grouped: set[Op] = set()
     has_float_convolution = False
     for op in graph.ops:
         dequantizers = {each for each in graph.producers(op) if is_dequantizer(each)}
-        if flags(op).family == "convolution" and dequantizers and graph.producer(op.input(1)) not in dequantizers:
+        if dequantizers and has_folded_weights(op):
             has_float_convolution = True
         elif not is_quantizer(op) and not is_dequantizer(op) and (dequantizers or flags(op).is_quantized):
             grouped |= {op, *dequantizers}

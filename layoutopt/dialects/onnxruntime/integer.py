@@ -4,7 +4,7 @@ Every rewrite after baking computes the same integers as the ops that it replace
 decide where a rewrite is made.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -21,13 +21,15 @@ from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.qdq import (
     SCALE,
     ZERO_POINT,
+    has_folded_weights,
     is_dequantizer,
+    is_passed_by_quantizers,
     is_per_tensor,
     is_quantizer,
     ops_to_quantizer,
     with_other_sign,
 )
-from layoutopt.ops.view import Reshape, View
+from layoutopt.ops.view import Reshape
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.record import Record
@@ -42,6 +44,10 @@ _LARGEST_WEIGHT = 64
 """The largest magnitude of int8 weights for which the sum of two products with uint8 fits into 16 bits."""
 
 
+_ONE_TYPE = frozenset({"elementwise", "pooling", "rearrangement", "resize", "view"})
+"""Families of ops whose kernels on integers have operands and results of one type."""
+
+
 class UnsignActivations(Pass):
     """Store activations that are quantised to int8 as uint8: integers and zero points are 128 more.
 
@@ -50,8 +56,8 @@ class UnsignActivations(Pass):
 
     No floating-point value changes. On x86 onnxruntime has integer kernels for activations of uint8 only. It converts int8 by
     itself only where one op reads a tensor, and computes other QDQ groups in floating point. Constant operands become uint8
-    where both operands of a kernel have one type, or where the group would get a kernel for uint8 and int8 that saturates:
-    without VNNI it adds two products in 16 bits.
+    where the operands of a kernel have one type, or where the kernel for uint8 and int8 would saturate: without VNNI it adds
+    two products in 16 bits.
     """
 
     name = "unsign-activations"
@@ -60,51 +66,57 @@ class UnsignActivations(Pass):
         """Convert the operands of every op that has only convertible ones."""
         if blocked_channels() is None:  # on Arm onnxruntime has integer kernels for int8 activations
             return
-        operands = {
-            op: {each.x for each in graph.producers(op) if is_dequantizer(each) and each.x.dtype is DType.INT8}
-            for op in graph.ops
-        }
+        groups = {op: _tied(graph, op) for op in graph.ops if not is_quantizer(op)}
+        tied: dict[Value, set[Value]] = {}
+        for group in groups.values():
+            for x in group:
+                tied.setdefault(x, set()).update(group)
         convertible = {x for x in graph.values if x.dtype is DType.INT8 and _is_convertible(graph, x)}
-        while refused := {x for group in operands.values() if not group <= convertible for x in group & convertible}:
-            convertible -= refused
+        refused = [x for x in tied if x not in convertible]
+        while refused:
+            found = tied[refused.pop()] & convertible
+            convertible -= found
+            refused += found
         activations = {x for x in convertible if not x.is_constant}
         constants = {
             x
-            for op, group in operands.items()
-            for x in group - activations
+            for op, group in groups.items()
             if not group.isdisjoint(activations)
-            and (flags(op).family == "elementwise" or (_is_wide(x) and not _has_integer_kernel(graph, op, activations)))
+            for x in group - activations
+            if flags(op).family in _ONE_TYPE or _is_wide(x)
         }
         for x in graph.values:
             if x in activations or x in constants:
                 _unsign(graph, x)
 
 
+def _tied(graph: Graph, op: Op) -> set[Value]:
+    """The tensors of int8 that an op reads dequantised and, if its kernel has one type, those that its results become."""
+    found = {each.x for each in graph.producers(op) if is_dequantizer(each)}
+    if flags(op).family in _ONE_TYPE:
+        chains = (ops_to_quantizer(graph, y) for y in op.outputs if y is not None)
+        found.update(chain[-1].y for chain in chains if chain)
+    return {x for x in found if x.dtype is DType.INT8}
+
+
 def _is_convertible(graph: Graph, integers: Value) -> bool:
-    """Whether only Q/DQ ops with known zero points compute and read a tensor of integers."""
+    """Whether only Q/DQ ops with known zero points compute and read a tensor of integers, an activation per tensor."""
     producer, readers = graph.producer(integers), list(graph.readers(integers))
     if not (integers.is_constant if producer is None else is_quantizer(producer)) or graph.is_output(integers):
         return False
     if producer is not None and (producer.input(ZERO_POINT) is None or "output_dtype" in producer.attributes):
         return False
-    zeros = [op.input(ZERO_POINT) for op in (producer, *readers) if op is not None]
-    return all(map(is_dequantizer, readers)) and all(each is None or each.is_constant for each in zeros)
+    if not all(is_dequantizer(use.op) and use.index == 0 for use in graph.uses(integers)):
+        return False
+    ops = [op for op in (producer, *readers) if op is not None]
+    zeros, scales = ([op.input(index) for op in ops] for index in (ZERO_POINT, SCALE))
+    are_known = all(each is None or each.is_constant for each in zeros)
+    return are_known and all(is_per_tensor(each) or (producer is None and each.is_constant) for each in scales)
 
 
 def _is_wide(weights: Value) -> bool:
     assert weights.data is not None
     return bool((np.abs(weights.data.numpy().astype(np.int16)) > _LARGEST_WEIGHT).any())
-
-
-def _has_integer_kernel(graph: Graph, op: Op, activations: Collection[Value]) -> bool:
-    """Whether onnxruntime itself converts the activations of an op, int8 tensors that one op reads."""
-    quantizers = ops_to_quantizer(graph, op.y)[-1:]
-    integers = [*(each.x for each in graph.producers(op) if is_dequantizer(each)), *(each.y for each in quantizers)]
-    return all(
-        graph.has_one_use(x) and all(graph.use_count(each.y) <= 1 for each in graph.readers(x))
-        for x in integers
-        if x in activations
-    )
 
 
 def _unsign(graph: Graph, integers: Value) -> None:
@@ -136,13 +148,13 @@ class OtherSign(Record):
 
 
 class DetachQuantizers(Pass):
-    """Insert a Flatten in front of a QuantizeLinear of the result of a blocked convolution.
+    """Insert a Flatten in front of a QuantizeLinear of the result of a convolution with dequantised weights.
 
-    before: q -> DequantizeLinear -> nchwc.Conv -> QuantizeLinear -> p
-    after:  q -> DequantizeLinear -> nchwc.Conv -> Flatten -> QuantizeLinear -> Reshape -> p
+    before: q -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> p
+    after:  q -> DequantizeLinear -> Conv -> Relu -> Flatten -> QuantizeLinear -> Reshape -> p
 
-    onnxruntime 1.32 would quantise the weights of the convolution with ops of the domain nchwc, which do not exist. It moves a
-    QuantizeLinear past a Reshape, but not past a Flatten.
+    onnxruntime 1.32 would quantise the weights again, per tensor, or with ops of the domain nchwc, which do not exist. It moves
+    a QuantizeLinear past a Reshape, but not past a Flatten.
     """
 
     name = "detach-quantizers"
@@ -151,16 +163,25 @@ class DetachQuantizers(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the QuantizeLinears per tensor."""
         for op in filter(is_quantizer, graph.ops):
-            source = graph.producer(op.x)
-            while source is not None and isinstance(rule_of(source), View):
-                source = graph.producer(source.x)
-            if source is None or source.domain != BLOCKED_DOMAIN or not is_per_tensor(op.inputs[SCALE]):
+            source = _source(graph, op.x)
+            if source is None or not is_per_tensor(op.inputs[SCALE]):
+                continue
+            is_plain = has_folded_weights(source) and is_dequantizer(_source(graph, source.x))
+            if not is_plain and source.domain != BLOCKED_DOMAIN:
                 continue
             builder, shape = rewriting(graph, op, "flat"), (1, product(op.x.dims))
             (flat,) = builder.op("Flatten", [op.x], [op.x.type_with(shape)], {"axis": 0})
             (integers,) = builder.op(op.op_type, [flat, *op.inputs[1:]], [op.y.type_with(shape)], op.attributes)
             builder.set_output(0, builder.reshape(integers, op.y.dims))
             replace_op(graph, op, builder)
+
+
+def _source(graph: Graph, value: Value) -> Op | None:
+    """The op behind whose result onnxruntime finds what it finds behind a value, before it moves Q/DQ ops."""
+    source = graph.producer(value)
+    while source is not None and source.domain != BLOCKED_DOMAIN and is_passed_by_quantizers(source):
+        source = graph.producer(source.x)
+    return source
 
 
 # Before baking: ops between Q/DQ ops for which onnxruntime would choose a slow kernel when it loads the model. It moves Q/DQ
