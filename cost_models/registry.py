@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from layoutopt.cost import CostModel, Device, DeviceLink, Platform, for_targets
+from layoutopt.cost import CostModel, Device, DeviceLink, MultiTargetCostModel, Platform, for_targets
 from layoutopt.cost_models.roofline import RooflineModel
 from layoutopt.cost_models.spec import PlatformSpec, TargetSpec
 from layoutopt.cost_models.target_files import read_spec, read_toml
@@ -85,6 +85,19 @@ def load_platform(path: Path) -> Platform:
     ]
     links = [DeviceLink(each.devices, each.bandwidth.value, each.latency.value, each.converts) for each in spec.link]
     return Platform(spec.name, devices, links, spec.dialect)
+
+
+def target_texts(model: CostModel) -> list[str]:
+    """The names and the prices of a target, of several, or of a platform; of a cost model of another package the name."""
+    if isinstance(model, Platform):
+        devices = [
+            f"{each.name} {each.memory} {each.ops and sorted(each.ops)} {sorted(each.lacks)} {target_texts(each.model)}"
+            for each in model.devices
+        ]
+        return [model.name, model.dialect, *devices, *map(repr, model.links)]
+    if isinstance(model, MultiTargetCostModel):
+        return [text for each in model.models for text in target_texts(each)]
+    return [model.name, model.spec.model_dump_json() if isinstance(model, RooflineModel) else type(model).__qualname__]
 
 
 def _accepted(found: Any) -> CostModel:

@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from layoutopt.errors import FormatError
 from layoutopt.formats import Format
 from layoutopt.ir.types import DType
-from layoutopt.ops import rules
+from layoutopt.ops import OPS_WITHOUT_RULE, rules
 
 # --- Format templates for any rank: `N*C` is NC, NWC, NHWC or NDHWC ---
 #
@@ -102,10 +102,20 @@ def _dtype(label: str) -> str:
     return label
 
 
+def _families() -> set[str]:
+    return {rule.family for rule in rules().values()}
+
+
 def _family(name: str) -> str:
-    families = {rule.family for rule in rules().values()}
-    if name not in families:
+    if name not in (families := _families()):
         raise ValueError(f"no family of operations; there are {', '.join(sorted(families))}")
+    return name
+
+
+def _op_or_family(name: str) -> str:
+    """The name of an operator, with its domain as in `com.microsoft::Gelu` unless that is ONNX, or of a family."""
+    if "::" not in name and name not in _families() | {*rules(), *OPS_WITHOUT_RULE}:
+        raise ValueError("neither an operator nor a family; write others with a domain, as in com.microsoft::Gelu")
     return name
 
 
@@ -123,6 +133,7 @@ def as_rows(value: Any) -> Any:
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_as_tuple)]
+OpNames = Annotated[tuple[Annotated[str, AfterValidator(_op_or_family)], ...], BeforeValidator(_as_tuple)]
 DTypeName = Annotated[str, AfterValidator(_dtype)]
 DTypeNames = Annotated[tuple[DTypeName, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
 Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], BeforeValidator(_as_tuple)]
@@ -287,18 +298,18 @@ class DeviceSpec(SpecModel):
     """A device of a platform.
 
     Attributes:
-        name: the name of the device.
+        name: the name of the device, which is part of file names: letters, digits, `_`, `.` and `-`.
         target: a built-in target, `cpu` for this machine, or the path of a target file relative to this file.
         memory: the bytes of constants that it has room for; no limit by default.
         ops: the op types and families of layout rules of which it has kernels; all by default.
         lacks: the op types and families of which it has no kernels.
     """
 
-    name: Text
+    name: Annotated[str, StringConstraints(pattern=r"^[\w.-]{1,64}$")]
     target: Text
     memory: Count | None = None
-    ops: Texts | None = None
-    lacks: Texts = ()
+    ops: Annotated[OpNames, Field(min_length=1)] | None = None
+    lacks: OpNames = ()
 
 
 class LinkSpec(SpecModel):

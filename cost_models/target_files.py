@@ -195,11 +195,12 @@ def _fault(problem: Any, schema: type[SpecModel]) -> tuple[str, str]:
     """One violation of the schema, with the expected and the found value, and its remedy."""
     key, given = key_path(problem["loc"]), problem["input"]
     if problem["type"] == "extra_forbidden":
-        close = get_close_matches(str(problem["loc"][-1]), sorted(schema.known_keys()), n=1)
+        name = str(problem["loc"][-1])
+        close = get_close_matches(name, sorted(schema.known_keys() - {name}), n=1, cutoff=0.7)
         kind = schema.__name__.removesuffix("Spec").lower()
         return f"{key} is not a key of a {kind}", f"did you mean {close[0]}?" if close else "remove it"
-    is_number = isinstance(given, int | float) or key.endswith((".source", ".value"))
-    hint = _NUMBER_HINT if is_number else _TARGETS_HINT
+    is_number = isinstance(given, int | float) and problem["type"] != "string_type"
+    hint = _NUMBER_HINT if is_number or key.endswith((".source", ".value")) else _TARGETS_HINT
     if problem["type"] == "missing":
         return f"{key} is missing", hint
     if problem["type"] == "model_type":

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from msgspec.structs import replace
 
 from layoutopt.cost import CostModel, Platform
-from layoutopt.errors import ArgumentError, PinError, TargetError
+from layoutopt.errors import PinError, TargetError
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.graph import Graph, is_cast, storage_name
 from layoutopt.ir.types import Op, Signature, Storage, Value
@@ -46,6 +46,8 @@ class AssignFormats(Pass):
             context.note(self, ", ".join(context.sizes.assumed), _REJECTED_BY_GUARD)
         if context.plan.stopped:
             context.note(self, context.plan.stopped, _stopped(context.plan, context.time_limit))
+        for key in unmatched(graph, context.devices):
+            context.note(self, key, "is not placed: each op of this type or name has become part of another one")
         for op, reasons in context.plan.notes.items():
             for reason in reasons:
                 context.note(self, op.name or op.kind, reason)
@@ -98,6 +100,25 @@ def plan_request(graph: Graph, context: PassContext) -> PlanRequest:
     return at_prices(request, context, context.cost_model)
 
 
+def _requests(graph: Graph, keys: Collection[str]) -> dict[Op, list[str]]:
+    """The requests for each op by type, in the main graph only, or beginning of the name; the one that counts is last.
+
+    A name counts more than a type, and a longer beginning more than a shorter one.
+    """
+    found, kinds = dict[Op, list[str]](), {op.kind for op in graph.ops}
+    for region in regions_with_rule(graph):
+        types = kinds if region is graph else set[str]()
+        for op in region.ops:
+            named = [key for key in keys if key not in kinds and op.name.startswith(key)]
+            found[op] = [*types.intersection(keys, [op.kind]), *sorted(named, key=len)]
+    return found
+
+
+def unmatched(graph: Graph, keys: Collection[str]) -> set[str]:
+    """The requests that are for no op of a graph, by type or beginning of the name."""
+    return {*keys}.difference(*_requests(graph, keys).values())
+
+
 def placement(graph: Graph, platform: Platform, requested: Mapping[str, str]) -> dict[Op, tuple[str, ...]]:
     """The devices on which each op of a graph and of its bodies may run. Control flow, bodies included, runs on the host.
 
@@ -108,18 +129,13 @@ def placement(graph: Graph, platform: Platform, requested: Mapping[str, str]) ->
 
     Raises:
         TargetError: no device has a kernel of an op, or the requested one has none.
-        ArgumentError: there is no op of that type or name.
     """
-    found, host, unused = {}, platform.devices[0].name, set(requested)
-    ops = {op: each for each in regions_with_rule(graph) for op in each.ops}
-    kinds = {op.kind for op in ops}
-    for op, region in ops.items():
-        names = [key for key in requested if (op.kind == key if key in kinds else op.name.startswith(key))]
-        unused.difference_update(names)
+    found, main = {}, {*graph.ops}
+    for op, keys in _requests(graph, requested).items():
         allowed = [device.name for device in platform.devices if device.has_kernel(op)]
-        if boundary(op) is not None or region is not graph:
-            allowed = [host]
-        chosen = {requested[key] for key in names} or {*allowed}
+        if boundary(op) is not None or op not in main:
+            allowed = [platform.devices[0].name]
+        chosen = {requested[key] for key in keys[-1:]} or {*allowed}
         found[op] = tuple(device for device in allowed if device in chosen)
         if not found[op]:
             what = f"no device of {platform.name} has a kernel of {op.kind}"
@@ -127,8 +143,6 @@ def placement(graph: Graph, platform: Platform, requested: Mapping[str, str]) ->
                 what = f"{op.kind} cannot run on {' and '.join(sorted(chosen))}"
             hint = f"it can run on {', '.join(allowed)}" if allowed else "give a device one"
             raise TargetError(what, where=op.name or op.kind, hint=hint)
-    if unused:
-        raise ArgumentError("no op has this type or a name that begins with it", where=f"device {min(unused)}")
     return found
 
 

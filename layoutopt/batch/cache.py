@@ -36,8 +36,7 @@ from msgspec.structs import asdict
 
 import layoutopt.cost_models
 import layoutopt.passes
-from layoutopt.cost import CostModel, MultiTargetCostModel
-from layoutopt.cost_models import RooflineModel, RuntimeSpec
+from layoutopt.cost_models import RuntimeSpec, target_texts
 from layoutopt.dialects import Dialect
 from layoutopt.driver.job import cost_model_of, engine_of, runtime_and_dialect
 from layoutopt.driver.options import Options
@@ -191,7 +190,7 @@ def outcome_key(
         "options": {name: value for name, value in options.items() if name not in ("profile", "custom_ops")},
         "external_data": external_data,
         "files": [[file_digest(Path(each)) for each in some] for some in files],
-        "target": _target(cost_model_of(options["target"])),
+        "target": target_texts(cost_model_of(options["target"])),
         "software": software(),
         "machine": asdict(Machine.current(options.get("threads", 1))) if is_native else None,
         "engine": engine.version if engine is not None else None,
@@ -252,10 +251,3 @@ def _code_digest() -> str:
         for path in sorted({each for pattern in _CODE for each in folder.rglob(pattern)}):
             found.update(f"{path.relative_to(folder).as_posix()} {file_digest(path)}\n".encode())
     return found.hexdigest()
-
-
-def _target(model: CostModel) -> list[str]:
-    """The names and the prices of a target, or of several; of a cost model of another package the name."""
-    if isinstance(model, MultiTargetCostModel):
-        return [text for each in model.models for text in _target(each)]
-    return [model.name, model.spec.model_dump_json() if isinstance(model, RooflineModel) else type(model).__qualname__]

@@ -16,7 +16,7 @@ from layoutopt.cli.options import Given
 from layoutopt.cli.output_files import STDIO, OutputFiles, print_model, read_stdin
 from layoutopt.cli.rendering.results import summary
 from layoutopt.cli.rendering.stderr import progress_line, warn_of_report
-from layoutopt.files import FileKind, create_folder, output_folders, path_text
+from layoutopt.files import FileKind, create_folder, is_same_file, output_folders, path_text
 from layoutopt.onnx_io.writer import check_output
 
 FOR_ONE_MODEL = ("pin", "inputs", "external_data", "html", "certificate", "split")
@@ -87,6 +87,9 @@ def _optimize_one(placed: Placement, given: Given) -> None:
         record = OutputFiles("optimize", given, *sources, output=output, results=results, reads=settings.reads)
         if output is not None:
             check_output(output, external_data, record.overwrite)
+        if output is not None and settings.split is not None and is_same_file(output.parent, settings.split):
+            hint = "name another folder"
+            raise UsageError("the output model is in this folder", where=f"--split {settings.split}", hint=hint)
         if output is not None and external_data is not None:
             where = f"--external-data {external_data}"
             record.take(where, output.with_name(external_data), "the external data")

@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
-from layoutopt.dialects.onnxruntime.writers import float32_type
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value, float32_type
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.record import Record

@@ -5,8 +5,8 @@ The dialect `standard` is the same on plans with the formats that ONNX can expre
 
 from layoutopt.dialects.group_norms import MeansPerChannel
 from layoutopt.dialects.lowering import Dialect
-from layoutopt.dialects.onnxruntime.winograd import PlainWinograd
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, ShareTransposes, SimplifyReshapes
+from layoutopt.dialects.plain_winograd import PlainWinograd
 from layoutopt.passes import HoistFromQdqGroups
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import blake2b
 from operator import index
 from os import PathLike
 from time import perf_counter
@@ -17,7 +18,7 @@ from msgspec import Struct, field
 
 from layoutopt import onnx_io
 from layoutopt.cost import CostModel, MultiTargetCostModel, Platform, for_targets, targets_of
-from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of
+from layoutopt.cost_models import RuntimeSpec, find_runtime, find_target, runtime_of, target_texts
 from layoutopt.dialects import DIALECTS, Dialect, Functions
 from layoutopt.driver.model_faults import reporting_invalid_model
 from layoutopt.driver.options import Options, check
@@ -126,6 +127,8 @@ class Job(Struct):
             **{name: getattr(options, name) for name in ("mode", "max_growth", "portable", "sessions")},
             **({"devices": devices} if devices else {}),
         }
+        if platform is not None or ".toml" in str(options.target):  # a file that may change, unlike a built-in target
+            stamp["prices"] = blake2b(repr(target_texts(target_model)).encode(), digest_size=8).hexdigest()
         context = PassContext(
             runtime.restricted(target_model),
             options.mode,
@@ -146,7 +149,7 @@ class Job(Struct):
             stamp,
             target_model,
             runtime,
-            engine_of(runtime, options),
+            engine_of(runtime, options) if platform is None else None,
             dialect,
             options.pipeline or default_pipeline(options.mode),
             context,
@@ -417,7 +420,7 @@ def checked_devices(devices: Mapping[str, str] | None, platform: Platform | None
     if found and platform is None:
         raise ArgumentError("the target is no platform", where="devices", hint="give a platform file as target")
     for key, name in found.items():
-        if platform is not None and name not in platform.models:
+        if platform is not None and not (isinstance(name, str) and name in platform.models):
             names = ", ".join(platform.models)
             raise ArgumentError(f"no device '{name}'", where=f"devices[{key!r}]", hint=f"there are {names}")
     return found

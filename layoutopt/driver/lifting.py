@@ -9,7 +9,7 @@ from layoutopt import inference, onnx_io
 from layoutopt.cost.size_growth import Growth
 from layoutopt.driver.job import Job, pinned_format
 from layoutopt.driver.model_faults import raise_if_refused
-from layoutopt.errors import ModelError, PinError
+from layoutopt.errors import ArgumentError, ModelError, PinError
 from layoutopt.inference.axis_letters import infer_axis_letters
 from layoutopt.ir.constants import stored_bytes
 from layoutopt.ir.graph import Graph
@@ -17,6 +17,7 @@ from layoutopt.ir.sizes import as_range, symbols
 from layoutopt.onnx_io.serialize import weight_bytes
 from layoutopt.ops import rules
 from layoutopt.passes.base import Note
+from layoutopt.passes.planning import unmatched
 from layoutopt.record import Record
 from layoutopt.report.builder import counts
 from layoutopt.report.stamp import KEY, has_stamp
@@ -79,12 +80,15 @@ def lift(job: Job, model: onnx_ir.Model) -> Lifted:
 
     Raises:
         ModelError: the model is not valid, or its shapes contradict each other and ONNX Runtime does not run it either.
+        ArgumentError: a device is requested for a type or name that no op has.
         PinError: there is no tensor of a pinned name.
         FormatError: a pin has neither the letters of its value's axes nor letters with a default meaning.
     """
     job.progress("lifting")
     reason = _reason_to_keep(job, model)
     graph = _graph(job, model, is_planned=not reason)
+    if not reason and (unknown := unmatched(graph, job.context.devices)):
+        raise ArgumentError("no op has this type or a name that begins with it", where=f"device {min(unknown)}")
     if graph.contradiction is not None and not reason:
         where, what = graph.contradiction
         raise_if_refused(job.given, job.dims, ModelError(what, where=where))

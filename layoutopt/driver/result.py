@@ -46,7 +46,8 @@ class Result(Record):
         graph: the planned graph, with formats and casts, before it was lowered.
         source: the file or message with the content of `model`, if the model stays unchanged.
         origin: the file that the original was read from; None if it was not a file.
-        reads: the other files that the call has read, which `save` never replaces.
+        reads: the other files that the call has read, which `save` and `split` never replace.
+        devices: the devices of the target, if it is a platform.
     """
 
     model: onnx_ir.Model
@@ -56,6 +57,7 @@ class Result(Record):
     source: str | onnx.ModelProto | None = None
     origin: str | None = None
     reads: tuple[Path, ...] = ()
+    devices: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         report = self.report
@@ -73,7 +75,7 @@ class Result(Record):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The state for pickle and copy: the model is one message that includes external data."""
-        state = (self.plan, self.report, self.graph, self.source, self.origin, self.reads)
+        state = (self.plan, self.report, self.graph, self.source, self.origin, self.reads, self.devices)
         return _restored, (onnx_io.to_bytes(self.model), *state)
 
     @property
@@ -140,16 +142,19 @@ class Result(Record):
 
         Args:
             folder: the folder, which is created if there is none.
-            force: replace existing files that are no partitions of the same model.
+            force: replace existing files that are no results of the same file; but no file that the call has read.
 
         Returns:
             The files.
 
         Raises:
-            ArgumentError: no node of the result has a device.
-            OutputError: a file cannot be written, or must not be replaced.
+            ArgumentError: the target was no platform, or the folder is no path.
+            OutputError: a file cannot be written, or must not be replaced; none is written then.
         """
-        return split(self.proto, Path(folder), source=self.origin, reads=self.reads, force=force)
+        if not isinstance(folder, str | PathLike) or not str(folder):
+            raise ArgumentError("is no path", where=f"folder={folder!r:.80}", hint="name a folder")
+        devices, origin = self.devices, self.origin
+        return split(self.proto, Path(folder), devices=devices, source=origin, reads=self.reads, force=force)
 
 
 def _restored(model: bytes, *state: Any) -> Result:
@@ -179,7 +184,8 @@ def finish(job: Job, lifted: Lifted, outcome: Outcome) -> Result:
     unchanged = job.source if reason else None
     origin = job.options.model
     path = str(origin) if isinstance(origin, str | PathLike) else None
-    return Result(model, job.context.plan, report, lifted.graph, unchanged, path, _files_read(job))
+    devices = tuple(each.name for each in job.context.platform.devices) if job.context.platform is not None else ()
+    return Result(model, job.context.plan, report, lifted.graph, unchanged, path, _files_read(job), devices)
 
 
 def _files_read(job: Job) -> tuple[Path, ...]:

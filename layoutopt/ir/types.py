@@ -92,6 +92,11 @@ class TensorType:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]" if self.shape is not None else f"{self.dtype}[?]"
 
 
+def float32_type(shape: Shape) -> TensorType:
+    """The float32 tensor type of a shape."""
+    return TensorType(DType.FLOAT32, shape)
+
+
 @dataclass(frozen=True, slots=True)
 class OpaqueType:
     """A type that layouts do not apply to (sequence, map, optional, sparse, or unknown).

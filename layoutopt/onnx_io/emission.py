@@ -17,7 +17,7 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 from layoutopt.ir.graph import Graph, UnusedNames
 from layoutopt.ir.types import Function, Op, Value
 from layoutopt.onnx_io.messages import MAP_TYPES
-from layoutopt.onnx_io.partitions import CONFIGURATION, DEVICE, annotate, partitions
+from layoutopt.onnx_io.partitions import CONFIGURATION, DEVICE, annotate, assign_partitions
 from layoutopt.onnx_io.schema import find_schema
 from layoutopt.onnx_io.vocabulary import attribute_to_ir, declare, is_same_attribute, set_type, source, tensor_of
 
@@ -52,7 +52,7 @@ class Emission:
     def __init__(self, graph: Graph) -> None:
         """Emit a graph; values of the main graph keep their names."""
         self._graphs = graph.regions()
-        self._partitions = partitions(graph)
+        self._partitions = assign_partitions(graph)
         self._values = {value: declare(value, value.name) for value in graph.values}
         self._constants = {graph: [value for value in graph.values if value.data is not None]}
         self._large = {(value.data, value.type): value for value in self._constants[graph]}

@@ -1,7 +1,7 @@
 """Partitions of a graph that is placed on several devices: ops of one device, which run one partition after the other.
 
 A partition reads results of earlier partitions only. Nodes are written in their order, with the device of each as ONNX's
-`device_configurations` (IR version 11), whose pipeline stage is the number of the partition, and as metadata for older readers.
+`device_configurations` (IR version 11), whose pipeline stage is the number of the partition, and as metadata.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,11 @@ def device_of(node: onnx.NodeProto) -> str:
     return next((each.value for each in node.metadata_props if each.key == DEVICE), "")
 
 
-def partitions(graph: Graph) -> list[list[Op]]:
-    """The ops of a graph in partitions, as few as found; one partition if the ops have no devices.
+def assign_partitions(graph: Graph) -> list[list[Op]]:
+    """Assign the device of an operand to ops without one, which passes after planning have added.
 
-    Ops without a device, which passes after planning have added, get the device of an operand.
+    Returns:
+        The ops of the graph in partitions, as few as found; one partition if the ops have no devices.
     """
     ops = graph.ops
     devices = [op.device for op in ops if op.device] or [""]

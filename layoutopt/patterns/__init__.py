@@ -8,14 +8,16 @@ from layoutopt.ir.types import Op, Value
 from layoutopt.patterns import activations, attention, norms, views
 from layoutopt.patterns.base import FusionPattern, Match, patterns_at, register_pattern
 from layoutopt.patterns.einsum import einsum_as_product
+from layoutopt.patterns.global_response import factored_response, norm_by_product
+from layoutopt.patterns.pixel_shuffle import block_transpose
 
 Reformulation: TypeAlias = Callable[[Graph, Op], Value | None]
 """Returns the result of an op by new ops behind it, or None if they would not be faster."""
 
-_REFORMULATIONS: Mapping[str, Reformulation] = {"Add": norms.factored_response, "Einsum": einsum_as_product}
+_REFORMULATIONS: Mapping[str, Reformulation] = {"Add": factored_response, "Einsum": einsum_as_product}
 _OF_ONNXRUNTIME: Mapping[str, Reformulation] = {
-    "ReduceL2": norms.norm_by_product,
-    "Transpose": views.block_transpose,
+    "ReduceL2": norm_by_product,
+    "Transpose": block_transpose,
 }
 
 

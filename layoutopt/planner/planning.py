@@ -109,10 +109,10 @@ class TargetOutcome(Record):
 
 
 class PlatformOutcome(Record):
-    """The estimated times of plans for a platform that choose less than the plan does; infinite if memory is too small.
+    """The estimated times of other plans for a platform; infinite if memory is too small.
 
     Attributes:
-        alone: on each device alone, by its name; ops that cannot run there are on others.
+        alone: with every op on one device, by its name; ops that cannot run there, or are placed elsewhere, are on others.
         placed_first: of the best devices for canonical formats, with the best formats for these devices.
     """
 
@@ -139,7 +139,7 @@ class Plan(Record):
         outcomes: the times on each target of a plan for several targets. `seconds`, `baseline` and `lower_bound` are then means
             over the targets, and the gap is that of the worst ratio of the seconds to those of the best plan for
             that target alone.
-        platform: the times of plans that choose less; None unless the target is a platform.
+        platform: the times of other plans; None unless the target is a platform.
     """
 
     signatures: Mapping[Op, Signature]
@@ -200,7 +200,7 @@ def make_plan(request: PlanRequest) -> Plan:
 
     Raises:
         PinError: no plan meets a pin.
-        TargetError: the devices of a platform have too little memory.
+        TargetError: the devices of a platform have too little memory, or no device has the kernels of a QDQ group.
     """
     return make_formulated_plan(request).plan
 
@@ -210,7 +210,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
 
     Raises:
         PinError: no plan meets a pin.
-        TargetError: the devices of a platform have too little memory.
+        TargetError: the devices of a platform have too little memory, or no device has the kernels of a QDQ group.
     """
     check_pins(request.pins)
     planning = _Planning(request)
@@ -307,17 +307,21 @@ class _Planning:
             minimax = solve_within(self.mean.problem, limits, minimax.choice, self.request.deadline)
             if not isfinite(minimax.price):
                 what = "the devices have too little memory for the constants of their ops"
-                raise TargetError(what, where=self.request.cost_model.name, hint="place fewer ops, or give more memory")
+                hint = "place fewer ops, or give more memory; a constant counts once per op that reads it"
+                raise TargetError(what, where=self.request.cost_model.name, hint=hint)
         checked, guards = self._within_guards(minimax)
         return checked, (*limits, *guards)
 
     def _within_guards(self, minimax: Solution) -> tuple[Solution, tuple[Limit, ...]]:
-        """The minimax choice if it is not slower than the baseline at any guard point; otherwise the best such choice."""
+        """The minimax choice if it is not slower than the baseline at any guard point; otherwise the best such choice.
+
+        A baseline that exceeds the memory of a device is no plan to compare with.
+        """
         problem, baseline, guards = self.mean.problem, self.baseline, self.request.target_guards
         solution, ceiling = minimax, problem.price(baseline)
         if len(self.problems) > 1:
             solution = replace(minimax, price=problem.price(minimax.choice), lower_bound=0.0)
-        if solution.choice == baseline or not isfinite(ceiling):
+        if solution.choice == baseline or not isfinite(ceiling) or not self._baseline_fits():
             return solution, ()
         if not any(self._is_slower(guard, solution.choice) for guard in guards):
             return solution, ()
@@ -330,6 +334,9 @@ class _Planning:
             choice, price = baseline, ceiling
         return Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality(), limits
 
+    def _baseline_fits(self) -> bool:
+        return all(each.allows(self.baseline) for each in self.memory_limits)
+
     def _is_slower(self, guard: CostModel, choice: Choice) -> bool:
         """Whether a choice is slower than the baseline at a guard point, by a problem of these two, which has few prices."""
         options = self.candidates.signatures.items()
@@ -341,12 +348,11 @@ class _Planning:
     def finalized(self, choice: Choice, best_solutions: Sequence[Solution]) -> Choice:
         """The choice; the baseline if that is as fast, and nothing is pinned."""
         worst, before = (worst_ratio(self.problems, best_solutions, each) for each in (choice, self.baseline))
-        is_possible = all(each.allows(self.baseline) for each in self.memory_limits)
-        is_best = self.request.pins or not is_possible or worst < before * (1 - TOLERANCE)
+        is_best = self.request.pins or not self._baseline_fits() or worst < before * (1 - TOLERANCE)
         return choice if is_best else self.baseline
 
     def platform_outcome(self, choice: Choice, limits: Sequence[Limit]) -> PlatformOutcome | None:
-        """The times of plans that choose less than the plan of a platform."""
+        """The times of other plans of a platform."""
         if not self.request.devices:
             return None
         deadline, first = self.request.deadline, (0,) * len(choice)
@@ -388,15 +394,17 @@ def _collected(request: PlanRequest) -> Candidates:
     enforce_pins(candidates, request.pins)
     if not request.devices:
         return candidates
-    devices, fused = tuple(request.devices), candidates.groups.fused_into_kernels  # which run where the kernel does
     signatures = {
-        op: [each.placed(device) for device in (devices if op in fused else request.placement[op]) for each in found]
+        op: [each.placed(device) for device in request.placement[op] for each in found]
         for op, found in candidates.signatures.items()
     }
-    return replace(candidates, signatures=signatures, devices=devices)
+    return replace(candidates, signatures=signatures, devices=tuple(request.devices))
 
 
-def _unsatisfiable(request: PlanRequest) -> PinError:
+def _unsatisfiable(request: PlanRequest) -> PinError | TargetError:
+    if request.devices and not request.pins:
+        hint = "place them on one device"
+        return TargetError("the ops of a QDQ group cannot run on one device", where=request.cost_model.name, hint=hint)
     return PinError(
         "no plan satisfies the pins: a conversion would be inside of a QDQ group",
         where=", ".join(value.name for value in request.pins) or request.graph.name,

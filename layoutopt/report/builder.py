@@ -189,12 +189,9 @@ def platform_report(
     """The devices of a planned graph and its transfers, from the reports of its ops and casts."""
     constants, crossing = Counter[str](), [each for each in casts if each.transferred]
     others = plan.platform or PlatformOutcome({}, inf)
-    for op in planned_ops(graph):
-        constants[op.device] += sum(
-            round(storage_bytes(value, value.storage))
-            for value in {*op.inputs}
-            if value is not None and value.is_constant and value.storage is not None
-        )
+    for device, value in {(op.device, value) for op in planned_ops(graph) for value in op.inputs}:
+        if value is not None and value.is_constant and value.storage is not None:
+            constants[device] += round(storage_bytes(value, value.storage))
 
     def finite(seconds: float) -> float | None:
         return seconds if seconds < inf else None

@@ -229,7 +229,7 @@ def _plan(report: Report) -> Iterator[Fact]:
 
 
 def _devices(platform: PlatformReport | None) -> Iterator[Fact]:
-    """The devices of a platform with their ops, the transfers, and the times of plans that choose less."""
+    """The devices of a platform with their ops, the transfers, and the times of other plans."""
     if platform is None:
         return
     used = [each for each in platform.devices if each.ops]
@@ -238,7 +238,7 @@ def _devices(platform: PlatformReport | None) -> Iterator[Fact]:
     yield Fact("devices", ", ".join(parts), f"weights: {weights}", level="summary")
     value = f"{platform.transfers} transfers, {size(platform.bytes)}"
     yield Fact("transfers", value, f"{seconds(platform.seconds)} with their conversions", level="summary")
-    others = {f"{each.device} alone": each.seconds_alone for each in platform.devices}
+    others = {f"{each.device} wherever possible": each.seconds_alone for each in platform.devices}
     others["devices chosen before formats"] = platform.seconds_placed_first
     texts = [f"{name} {'impossible' if time is None else seconds(time)}" for name, time in others.items()]
     yield Fact("other plans", ", ".join(texts), level="summary")

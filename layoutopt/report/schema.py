@@ -111,7 +111,7 @@ class DeviceReport(ReportModel):
     seconds: float = Field(description="estimated time of these ops")
     constants: int = Field(description="bytes of the constants that these ops read")
     seconds_alone: float | None = Field(
-        description="estimated time of the best plan on this device alone, apart from ops that cannot run there; null if there "
+        description="estimated time of the best plan with every op on this device wherever possible; null if there "
         "is none, for example because its memory is too small"
     )
 

@@ -163,9 +163,10 @@ def model_of_part(model: onnx.ModelProto, part: Part, types: Mapping[str, onnx.T
     message = onnx.ModelProto(ir_version=model.ir_version)
     message.opset_import.extend(model.opset_import)
     message.functions.extend(model.functions)
-    message.configuration.extend(model.configuration)
     message.graph.name = "part"
     message.graph.node.extend(model.graph.node[part.start : part.end])
+    for node in message.graph.node:
+        node.ClearField("device_configurations")  # all of one device, also for readers of older IR versions
     held = {*part.constants}
     message.graph.initializer.extend(each for each in model.graph.initializer if each.name in held)
     for name in part.inputs:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from msgspec.structs import replace
 from onnx import parser
 from test_planner_graphs import Generator, RandomCosts, built, candidates_of, cheapest, mode_of, passes_of
 from tiers import tiered
@@ -15,7 +16,7 @@ from tiers import tiered
 import layoutopt
 from layoutopt import onnx_io
 from layoutopt.cost import Device, DeviceLink, Platform
-from layoutopt.errors import LayoutoptError
+from layoutopt.errors import ArgumentError, LayoutoptError, OutputError, TargetError
 from layoutopt.ir import DType, Graph
 from layoutopt.ir.types import ArrayData
 from layoutopt.ops import storage_bytes
@@ -55,6 +56,7 @@ def test_devices_and_formats_are_the_cheapest_and_the_passes_build_them(block: i
         request = request_of(seed, graph, platform)
         plan, tree = make_plan(request), RegionTree(graph)
         assert plan.optimal, seed
+        assert all(each.device in request.placement[op] for op, each in plan.signatures.items()), seed
         others = [*plan.platform.alone.values(), plan.platform.placed_first]
         assert plan.seconds <= min(others) * (1 + 1e-9), seed
         joint += plan.seconds < min(others) * 0.999
@@ -118,6 +120,9 @@ def test_the_constants_of_a_device_are_at_most_its_memory() -> None:
         assert sum(sizes[op] for op, each in limited.signatures.items() if each.device == "gpu") <= used / 2, seed
         assert plan.seconds <= limited.seconds <= plan.platform.alone["cpu"] * (1 + 1e-6), seed
         bound += limited.seconds > plan.seconds
+        other = Platform("other", random_platform(seed + 100).devices, platform.links)
+        guarded = make_plan(replace(request_of(seed, graph, platform, gpu=used / 2), guards=[other]))
+        assert sum(sizes[op] for op, each in guarded.signatures.items() if each.device == "gpu") <= used / 2, seed
     assert bound >= 4
 
 
@@ -134,6 +139,12 @@ detector (float[1,8,16,16] x, int64[1] k) => (float[n] best, float[1,8,16,16] y)
     [top] best, at = TopK (flat, k)
 }}
 """
+ENDS = """
+    s = Constant <value = float {0.05}> () o = Constant <value = uint8 {3}> ()
+    i = QuantizeLinear (x, s, o) p = DequantizeLinear (i, s, o)
+    j = QuantizeLinear (w, s, o) v = DequantizeLinear (j, s, o)
+    q = QuantizeLinear (r, s, o) y = DequantizeLinear (q, s, o)
+"""
 PLATFORM = (Path(__file__).parents[2] / "examples/platforms/server.toml").read_text()
 
 
@@ -149,6 +160,50 @@ def test_a_model_is_placed_by_a_platform_file_and_split(tmp_path: Path) -> None:
     partitions = json.loads(manifest.read_text())["partitions"]
     assert [folder / each["file"] for each in partitions] == files
     assert {each["device"] for each in partitions} == {"cpu", "npu"}
+    assert all(onnx.load(each).ir_version == 10 for each in files)
+    one = layoutopt.optimize(str(source), str(target), devices={"Conv": "cpu"}, verify=False)
+    with pytest.raises(OutputError, match=r"01-npu.onnx: is a partition of another split"):
+        one.split(folder, force=True)
+    saved = result.save(tmp_path / "out.onnx").model
+    assert not layoutopt.optimize(str(saved), str(target), devices={"Conv": "npu"}).report.changed
+    target.write_text(PLATFORM.replace("10e-6", "20e-6"))
+    assert layoutopt.optimize(str(saved), str(target), devices={"Conv": "npu"}).report.changed  # other prices
+
+
+def test_a_split_that_would_replace_a_file_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "server.toml").write_text(PLATFORM)
+    for read, kept in (("net.onnx", "manifest.json"), ("00-cpu.onnx", "00-cpu.onnx")):
+        folder = tmp_path / read
+        folder.mkdir()
+        (folder / kept).write_text("{}")
+        onnx.save(parser.parse_model(MODEL), folder / read)
+        result = layoutopt.optimize(str(folder / read), str(tmp_path / "server.toml"), verify=False)
+        before = {each: each.read_bytes() for each in folder.iterdir()}
+        with pytest.raises(OutputError, match=kept):
+            result.split(folder, force=read == kept)
+        assert before == {each: each.read_bytes() for each in folder.iterdir()}
+    with pytest.raises(ArgumentError, match="no devices of a platform"):
+        layoutopt.optimize(result.proto, "cpu-avx2", verify=False).split(folder)
+    with pytest.raises(ArgumentError, match="is no path"):
+        result.split("")
+
+
+def test_the_ops_of_a_qdq_group_run_on_a_device_of_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "server.toml").write_text(PLATFORM)
+    text = MODEL.replace("Conv (x, w)", "Conv (p, v)").replace("[act] y = Relu (h)", "[act] r = Relu (h)" + ENDS)
+    model = parser.parse_model(text)
+    with pytest.raises(TargetError, match="QDQ group cannot run on one device"):
+        layoutopt.optimize(model, str(tmp_path / "server.toml"), devices={"Relu": "cpu", "Conv": "npu"})
+
+
+def test_a_request_by_name_counts_more_than_one_by_type() -> None:
+    platform = Platform("p", [Device("cpu", RandomCosts(1)), Device("npu", RandomCosts(2))])
+    graph = Generator(3).build()
+    for number, op in enumerate(graph.ops):
+        op.name = f"/net/{number}"
+    first = graph.ops[0]
+    requested = {"/net/0": "npu", first.kind: "cpu", "/net": "cpu"}
+    assert placement(graph, platform, requested) == {op: ("npu" if op is first else "cpu",) for op in graph.ops}
 
 
 MEMORY = 'memory = { value = 9, source = "x" }'
@@ -161,6 +216,10 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "TopK cannot run on npu": (PLATFORM, {"devices": {"TopK": "npu"}}),
     "no op has this type": (PLATFORM, {"devices": {"Gemm": "npu"}}),
     "no device 'tpu'": (PLATFORM, {"devices": {"Conv": "tpu"}}),
+    "no device ": (PLATFORM, {"devices": {"Conv": ["npu"]}}),
+    "name: string should match": (PLATFORM.replace('"npu"\ntarget', '"../npu"\ntarget'), {}),
+    "neither an operator nor a family": (PLATFORM.replace('512"', '512"\nlacks = ["Topk"]'), {}),
+    "at least 1 item": (PLATFORM.replace('512"', '512"\nops = []'), {}),
     "not written for the devices": (PLATFORM, {"dialect": "onnxruntime"}),
 }
 

@@ -387,6 +387,7 @@ def reformulated(proto: onnx.ModelProto) -> Sequence[str]:
 
 RESPONSE = "c = Mul (x, n) a = Mul (c, s) b = Add (a, t) y = Add (b, x)"
 GATES = "(float[4,8,8,16] x, float[{},1,1,16] n, float[{},1,1,16] s, float[16] t) => (float[4,8,8,16] y)"
+PRODUCT = 'y = Einsum <equation = "xabi,xci->xabc"> (x, w)'
 SHUFFLE = "a = Transpose <perm = [0, 1, 4, 2, 5, 3]> (x) y = Relu (a)"
 
 
@@ -399,11 +400,7 @@ SHUFFLE = "a = Transpose <perm = [0, 1, 4, 2, 5, 3]> (x) y = Relu (a)"
         ("(float[4,9000] x) => (float[1,1] y)", "y = ReduceL2 (x)", False),
         (GATES.format(4, 1), RESPONSE, True),
         (GATES.format(1, 4), RESPONSE, False),
-        (
-            "(float[2,3,0,4] x, float[2,5,4] w) => (float[?,?,?,?] y)",
-            'y = Einsum <equation = "xabi,xci->xabc"> (x, w)',
-            False,
-        ),
+        ("(float[2,3,0,4] x, float[2,5,4] w) => (float[?,?,?,?] y)", PRODUCT, False),
         ("(float[2,3,2,2,3,5] x) => (float[?,?,?,?,?,?] y)", SHUFFLE, True),
         ("(float[0,3,2,2,3,5] x) => (float[?,?,?,?,?,?] y)", SHUFFLE, False),
     ],

@@ -20,6 +20,7 @@ from layoutopt.cost import Prices, priced_with
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime import DOMAIN, winograd
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
+from layoutopt.dialects.plain_winograd import PlainWinograd
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times.kernels import LoweredKernel
@@ -170,7 +171,7 @@ def test_what_cannot_be_tiled_stays(fields: dict[str, Any]) -> None:
 )
 def test_the_tiling_that_was_fastest_is_chosen(shape: tuple[int, int, int, int], expected: tuple[int, int]) -> None:
     (op,) = lifted(convolution(shape[2:], channels=shape[:2])).ops
-    found = winograd.faster(winograd.candidates(op, BLOCK, winograd.MachineRates()))
+    found = winograd.faster(winograd.candidates(op, BLOCK, winograd.MachineRates(), winograd.WinogradRewriter))
     assert next((tuple(axis.outputs for axis in each.tiling) for each in found), None) == expected
 
 
@@ -226,7 +227,8 @@ def rewritten(time: Callable[[Sequence[Graph]], Sequence[float | None]] | None) 
 @pytest.mark.parametrize("chosen", [0, 1, 2])
 def test_the_fastest_measured_tiling_is_chosen(chosen: int) -> None:
     """The invented times make one tiling three times as fast as all other graphs."""
-    tiled = [winograd.candidates(op, BLOCK, winograd.MACHINE_RATES[BLOCK])[1:] for op in lowered().ops]
+    rates = winograd.MACHINE_RATES[BLOCK]
+    tiled = [winograd.candidates(op, BLOCK, rates, winograd.WinogradRewriter)[1:] for op in lowered().ops]
     favourites = [LoweredKernel(each[chosen % len(each)].graph) for each in tiled]
     keys = {each.key for each in favourites}
     seen: list[str] = []
@@ -258,7 +260,7 @@ def test_plain_arrays_are_tiled_where_that_is_timed_as_faster(
     def time(graphs: Sequence[Graph]) -> list[float | None]:
         return [seconds and seconds / len(each.ops) for each in graphs]
 
-    winograd.PlainWinograd().run(graph, PassContext(load_target("cpu-avx2"), time_graphs=time))
+    PlainWinograd().run(graph, PassContext(load_target("cpu-avx2"), time_graphs=time))
     assert (len(graph.ops) > 1) == is_tiled
 
 

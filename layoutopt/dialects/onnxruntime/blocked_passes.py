@@ -8,10 +8,10 @@ from importlib.metadata import version
 import numpy as np
 from msgspec import field
 
-from layoutopt.dialects.onnxruntime.writers import BLOCKS, DOMAIN, float32_type
+from layoutopt.dialects.onnxruntime.writers import BLOCKS, DOMAIN
 from layoutopt.formats import Shape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Attribute, Op, Value
+from layoutopt.ir.types import Array, Attribute, Op, Value, float32_type
 from layoutopt.ops import estimated_extent
 from layoutopt.ops.axiswise import clip_bounds
 from layoutopt.ops.region_ops import regions_with_rule

@@ -17,14 +17,13 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from typing_extensions import override
 
-from layoutopt.dialects.onnxruntime.writers import DOMAIN, float32_type, kernel_call
+from layoutopt.dialects.onnxruntime.writers import DOMAIN, kernel_call
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import RandomAccess, elements_at, stored
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import NO_SIZES, Sizes
-from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Value
+from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Value, float32_type
 from layoutopt.ops import estimated_extent
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.region_ops import expected_runs, regions_with_rule
@@ -243,9 +242,11 @@ class Candidate(Struct, eq=False):
         return self.seconds * (_MARGIN + _MARGIN_OF_GROWTH * growth if growth > 1 else 1) + creation / self.rates.runs
 
 
-def candidates(op: Op, block: int, rates: MachineRates, sizes: Sizes = NO_SIZES) -> list[Candidate]:
+def candidates(
+    op: Op, block: int, rates: MachineRates, rewriter: type["WinogradRewriter"], sizes: Sizes = NO_SIZES
+) -> list[Candidate]:
     """The direct convolution, and at most three tilings whose estimates are not much longer."""
-    graphs = {each: convolution_graph(op, each, block) for each in tilings(op, block)}
+    graphs = {each: convolution_graph(op, each, block, rewriter) for each in tilings(op, block)}
     direct, *tiled = (Candidate(each, graph, _seconds(graph, rates, sizes), rates) for each, graph in graphs.items())
     for each in tiled:
         each.seconds *= rates.tiling_time_factor
@@ -278,7 +279,7 @@ def _seconds(graph: Graph, rates: MachineRates, sizes: Sizes) -> float:
     return total
 
 
-def convolution_graph(op: Op, tiling: Tiling, block: int) -> Graph:
+def convolution_graph(op: Op, tiling: Tiling, block: int, rewriter: type["WinogradRewriter"]) -> Graph:
     """A lowered graph of one convolution in tiles."""
     graph = Graph("convolution", {"": 18} if block == PLAIN else {"": 18, DOMAIN: 1})
     graph.stage = "lowered"
@@ -289,7 +290,7 @@ def convolution_graph(op: Op, tiling: Tiling, block: int) -> Graph:
     inputs = tuple(each and copies[each] for each in op.inputs)
     copy = graph.add_op(op.copy(inputs, tuple(graph.outputs), name="convolution", order=()))
     if filter_growth(tiling) > 1:
-        _rewriter(graph, copy, tiling, block).run()
+        rewriter(graph, copy, tiling, block).run()
     return graph
 
 
@@ -298,7 +299,7 @@ def alternatives(graph: Graph, block: int) -> tuple[list[Graph], float]:
     (op, *others), rates = graph.ops, MACHINE_RATES.get(block)
     if others or rates is None or not tilings(op, block) or not isinstance(op.y.dims[0], int):
         return [], 1.0
-    direct, *tiled = found = candidates(op, block, rates)
+    direct, *tiled = found = candidates(op, block, rates, WinogradRewriter)
     return [each.graph for each in tiled], direct.seconds / (faster(found) or found)[0].seconds
 
 
@@ -347,6 +348,11 @@ class Winograd(Pass):
         """The block size of the arrays; 0 if no convolution is rewritten."""
         return context.block
 
+    @property
+    def rewriter(self) -> type["WinogradRewriter"]:
+        """The class that writes a convolution in tiles."""
+        return WinogradRewriter
+
     def run(self, graph: Graph, context: PassContext) -> None:
         """Rewrite convolutions of the main graph and its bodies, whose residuals and activations have been fused."""
         block = self.block(context)
@@ -361,7 +367,7 @@ class Winograd(Pass):
             if tilings(op, block) and context.may_change_rounding(self, op.y)
         }
         shapes = {_shape_key(op): op for op in sites}
-        shared = {key: candidates(op, block, rates, context.sizes) for key, op in shapes.items()}
+        shared = {key: candidates(op, block, rates, self.rewriter, context.sizes) for key, op in shapes.items()}
         found = {op: shared[_shape_key(op)] for op in sites}
         if context.time_graphs is not None:
             ranked = sorted(sites, key=lambda op: -runs[sites[op]] * found[op][0].seconds)
@@ -377,23 +383,7 @@ class Winograd(Pass):
         for op, each in sites.items():
             if op in chosen:
                 context.changed_rounding(self, op.y)
-                _rewriter(each, op, chosen[op], block).run()
-
-
-class PlainWinograd(Winograd):
-    """The same on plain arrays, for a runtime whose kernels are timed, where a tiling is timed as faster.
-
-    before: Conv(3x3)
-    after:  36 x depthwise Conv -> 36 x Conv(1x1) -> Add, Sub, Mul -> Concat -> DepthToSpace
-    """
-
-    name = "plain-winograd"
-    justifies_rewrite = True
-    needs_times = True
-
-    @override
-    def block(self, context: PassContext) -> int:
-        return PLAIN if context.time_graphs is not None else 0
+                self.rewriter(each, op, chosen[op], block).run()
 
 
 def _shape_key(op: Op) -> Hashable:
@@ -594,53 +584,3 @@ class WinogradRewriter:
         if tiles.extent == all_outputs:
             return whole
         return self._build.resize_axis(self._build.reshape(whole, (outer, all_outputs, inner)), 1, tiles.extent)
-
-
-class PlainWinogradRewriter(WinogradRewriter):
-    """Replaces one convolution on plain arrays by standard operators, whose formats the runtime chooses.
-
-    The outputs of a tile are channels, which DepthToSpace interleaves, in channels-last formats, too.
-    """
-
-    @override
-    def run(self) -> None:
-        op, build, (rows, columns) = self._op, self._build, self._tiling
-        pieces = [each for line in self._outputs(rows, self._row, [None] * rows.outputs, True) for each in line]
-        images, counts = op.y.dims[0], (rows.count, columns.count)
-        type = float32_type((images, self._filters * len(pieces), *counts))
-        (stacked,) = build.op("Concat", pieces, [type], {"axis": 1})
-        type = float32_type((images, self._filters, *(count * rows.outputs for count in counts)))
-        (result,) = build.op("DepthToSpace", [stacked], [type], {"blocksize": rows.outputs})
-        for axis, each in enumerate(self._tiling, 2):
-            result = build.resize_axis(result, axis, each.extent)
-        build.set_output(0, result)
-        self._replace()
-
-    @override
-    def _sum(self, total: Arrays | None, factor: float, terms: Arrays, is_final: bool) -> Arrays:
-        if total is None:
-            return terms
-        if factor != 1:
-            number = self._build.constant(np.array(factor, np.float32), "factor")
-            terms = [self._one("Mul", [each, number], each.dims) for each in terms]
-        return self._each("Add", total, terms)
-
-    @override
-    def _conv(self, operands: list[Value | None], image: Shape, is_final: bool, **fields: Attribute) -> Value:
-        x, filter, bias, addend = (*operands, None, None)[:4]
-        assert x is not None and filter is not None
-        filters, channels, *kernel = map(estimated_extent, filter.dims)
-        fields |= {"group": filters if channels == 1 else 1, "kernel_shape": tuple(kernel)}
-        given = [x, filter] if bias is None else [x, filter, bias]
-        y = self._one("Conv", given, (self._op.y.dims[0], filters, *image), **fields)
-        return y if addend is None else self._one("Add", [y, addend], y.dims)
-
-    def _one(self, kind: str, inputs: list[Value], shape: Shape, **fields: Attribute) -> Value:
-        """The only output of an op."""
-        return self._build.op(kind, inputs, [float32_type(shape)], fields)[0]
-
-
-def _rewriter(graph: Graph, op: Op, tiling: Tiling, block: int) -> WinogradRewriter:
-    """The rewriter of a convolution on plain or on blocked arrays."""
-    kind = PlainWinogradRewriter if block == PLAIN else WinogradRewriter
-    return kind(graph, op, tiling, block)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from layoutopt.formats import Format, Shape, product
-from layoutopt.ir.types import Array, Attribute, DType, Op, Slot, TensorType, Value
+from layoutopt.ir.types import Array, Attribute, Op, Slot, Value, float32_type
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.along_axis import Slice
 from layoutopt.ops.builder import OpBuilder
@@ -62,11 +62,6 @@ class BlockedArrays(Record):
         """Whether an operand is a blocked feature map."""
         storage = op.signature[slot] if op.signature is not None else None
         return storage is not None and bool(self.feature_block(storage.format))
-
-
-def float32_type(shape: Shape) -> TensorType:
-    """The float32 tensor type of a shape, which is the type of all operands of these kernels."""
-    return TensorType(DType.FLOAT32, shape)
 
 
 def kernel_call(
