@@ -110,8 +110,9 @@ def _is_convertible(graph: Graph, integers: Value) -> bool:
         return False
     ops = [op for op in (producer, *readers) if op is not None]
     zeros, scales = ([op.input(index) for op in ops] for index in (ZERO_POINT, SCALE))
-    are_known = all(each is None or each.is_constant for each in zeros)
-    return are_known and all(is_per_tensor(each) or (producer is None and each.is_constant) for each in scales)
+    if producer is None:
+        return all(each is None or each.is_constant for each in (*zeros, *scales))
+    return all(each is None or each.is_constant for each in zeros) and all(map(is_per_tensor, scales))
 
 
 def _is_wide(weights: Value) -> bool:
