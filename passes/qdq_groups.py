@@ -3,12 +3,12 @@
 from collections.abc import Collection
 
 from layoutopt.ir.graph import Graph, Use
-from layoutopt.ir.types import DType, Op
-from layoutopt.ops import rule_of
+from layoutopt.ir.types import Op
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.qdq import (
     commuted_attributes,
     define_dequantizer,
+    has_definition,
     has_float_kernel,
     is_dequantizer,
     is_lossless_round_trip,
@@ -144,16 +144,9 @@ class DequantizeWeights(Pass):
         }
         for op in graph.ops:
             readers = list(graph.readers(op.y)) if is_dequantizer(op) else []
-            if readers and convolutions.issuperset(readers) and _is_foldable(op) and not graph.is_output(op.y):
+            if readers and convolutions.issuperset(readers) and has_definition(op) and not graph.is_output(op.y):
                 builder = rewriting(graph, op, "dequantized")
                 define_dequantizer(op, builder)
                 replace_op(graph, op, builder)
                 for each in readers:
                     context.changed_rounding(self, each.y)
-
-
-def _is_foldable(dequantizer: Op) -> bool:
-    """Whether a DequantizeLinear to float32 is computed from constants, with a scale per tensor or per axis."""
-    rule, parameters = rule_of(dequantizer), [each for each in dequantizer.inputs if each is not None]
-    are_known = all(each.is_constant for each in parameters) and dequantizer.y.dtype is DType.FLOAT32
-    return are_known and rule is not None and not rule.canonical_reason(dequantizer)

@@ -2,18 +2,19 @@
 
 import os
 
-import numpy as np
-
 from layoutopt import inference, onnx_io
 from layoutopt.driver.job import Job
 from layoutopt.driver.lifting import Lifted
 from layoutopt.driver.measuring import measured_rows, measured_sizes
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Op
+from layoutopt.ir.types import DType
 from layoutopt.onnx_io.serialize import weight_bytes
-from layoutopt.ops.qdq import SCALE, ZERO_POINT, is_dequantizer, is_quantizer
+from layoutopt.ops import flags, is_dequantizer, is_quantizer
+from layoutopt.ops.builder import replace_op, rewriting
+from layoutopt.ops.qdq import define_dequantizer, has_definition
 from layoutopt.passes import RemoveDead
+from layoutopt.passes.base import PassContext
 from layoutopt.report.units import seconds
 from layoutopt.runtime.errors import RUN_OR_MEMORY_ERRORS, error_message
 from layoutopt.verification import MAX_PREPACKED_BYTES, Runnable
@@ -32,12 +33,11 @@ def quantization_note(job: Job, lifted: Lifted) -> str:
     source = lifted.model
     graph = inference.lift(source)
     is_large = weight_bytes(source) > _MAX_BYTES
-    if not job.dialect.is_native or is_large or not _remove_quantization(graph):
+    if not job.dialect.is_native or is_large or not _remove_quantization(graph, job.context):
         return ""
     if not job.options.calibrate or os.environ.get(VARIABLE):
         return "the model is quantised: --calibrate measures whether it is faster in float32"
     job.progress("measuring the model in float32")
-    RemoveDead().run(graph, job.context)
     try:
         models = [Runnable(onnx_io.to_bytes(each)) for each in (source, onnx_io.emit(graph))]
         sizes = measured_sizes(lifted.graph, job.context.sizes)
@@ -49,28 +49,23 @@ def quantization_note(job: Job, lifted: Lifted) -> str:
     return f"onnxruntime runs the model {verdict} than without quantisation: {times}"
 
 
-def _remove_quantization(graph: Graph) -> bool:
-    """Replace dequantised values by those in front of the QuantizeLinear; returns whether there were any."""
+def _remove_quantization(graph: Graph, context: PassContext) -> bool:
+    """Replace dequantised values by those in front of the QuantizeLinear; returns whether all ops are in float32 then.
+
+    Values that are both dequantised and outputs stay.
+    """
     found = False
     for op in graph.ops:
-        if not is_dequantizer(op) or graph.is_output(op.y):
+        if not is_dequantizer(op) or graph.is_output(op.y) or op.y.dtype is not DType.FLOAT32:
             continue
-        quantizer, weights = graph.producer(op.x), _dequantized(op)
+        quantizer = graph.producer(op.x)
         if quantizer is not None and is_quantizer(quantizer):
             graph.replace_uses(op.y, quantizer.x)
             found = True
-        elif weights is not None:
-            graph.replace_uses(op.y, graph.new_constant(weights, op.y.name))
-    return found
-
-
-def _dequantized(op: Op) -> Array | None:
-    """The float32 elements of a DequantizeLinear of constants, per tensor or per axis; None for any other one."""
-    integers, scale, zero = (op.constant(index) for index in (0, SCALE, ZERO_POINT))
-    if integers is None or scale is None or scale.ndim > 1:
-        return None
-    axis = op.integer("axis", 1) % max(1, integers.ndim)
-    shape = [-1 if index == axis else 1 for index in range(integers.ndim)] if scale.size > 1 else ()
-    offset = np.zeros_like(scale) if zero is None else zero
-    found: Array = (integers.astype(np.float32) - offset.astype(np.float32).reshape(shape)) * scale.reshape(shape)
-    return found.astype(np.float32)
+        elif has_definition(op):
+            builder = rewriting(graph, op, "dequantized")
+            define_dequantizer(op, builder)
+            replace_op(graph, op, builder)
+    RemoveDead().run(graph, context)
+    ops = [op for each in graph.regions() for op in each.ops if flags(op).is_quantized and not is_quantizer(op)]
+    return found and all(graph.is_output(op.y) for op in ops)

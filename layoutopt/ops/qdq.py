@@ -139,8 +139,15 @@ class Dequantize(QdqOp):
         return FINITE if is_small_integer(op.inputs[0]) else max(FINITE, inputs[0])
 
 
+def has_definition(dequantizer: Op) -> bool:
+    """Whether a DequantizeLinear to float32 is computed from constants, with a scale per tensor or per axis."""
+    rule, parameters = rule_of(dequantizer), [each for each in dequantizer.inputs if each is not None]
+    are_known = all(each.is_constant for each in parameters) and dequantizer.y.dtype is DType.FLOAT32
+    return are_known and rule is not None and not rule.canonical_reason(dequantizer)
+
+
 def define_dequantizer(op: Op, builder: OpBuilder) -> None:
-    """Record the ops that define a DequantizeLinear to float32 of constants, whose scale is per tensor or per axis."""
+    """Record the ops that define a DequantizeLinear that `has_definition`."""
     rule = rule_of(op)
     assert isinstance(rule, Dequantize)
     axis = rule.axis(op)

@@ -374,7 +374,7 @@ class PairOfModels(Record):
         """The comparison of a value of the rewritten model with that of a run of the original, the `number`-th one."""
         expected = run.values[name]
         if self._is_rounded(name, run):
-            return replace(_compare_rounded(name, run.values, actual), at_sizes=run.at_sizes)
+            return replace(_compare_rounded(name, run.values, actual, self.cuts), at_sizes=run.at_sizes)
         found = difference(expected, actual)
         if name in misdeclared and _are_empty(expected, actual):
             found = Difference()  # a loop of no iterations gives the shape that its body declares
@@ -429,7 +429,7 @@ def depends_on_inputs(runs: Sequence[Run], names: Sequence[str], spread: Mapping
     return False
 
 
-def _compare_rounded(name: str, expected_values: Values, actual: Array) -> Comparison:
+def _compare_rounded(name: str, expected_values: Values, actual: Array, cuts: Cuts) -> Comparison:
     """A comparison of rounded integers, scaled so that 1 is the largest accepted distance in steps and frequency."""
     expected, limit = expected_values[name], Difference(1.0, 1.0)
     dtype = str(expected.dtype)
@@ -443,6 +443,8 @@ def _compare_rounded(name: str, expected_values: Values, actual: Array) -> Compa
         bounds = [expected_values[f"{name}{suffix}"].astype(np.int64) for suffix in (LOWER, UPPER)]
         beyond = np.maximum(np.minimum(*bounds) - wide, wide - np.maximum(*bounds)).max(initial=0)
         distance = 1 + beyond if beyond > 0 else 0
+        if not cuts.counts_roundings:
+            return Comparison(name, dtype, Difference(float(distance), 0.0), Difference(), limit)
     bits = DType.of(expected).bits
     levels = 2.0**bits if bits <= _FULL_RANGE_BITS else 1 + 2 * np.abs(expected.astype(np.float64)).max(initial=0)
     accepted = min(1.0, ROUNDING_ULPS * float(np.finfo(perturbation.dtype).eps) * levels) * steps.size

@@ -94,12 +94,14 @@ class Cuts(Record):
         dtypes: the element type of each, by the original's name.
         unperturbed: rounded integers and operands of discontinuous ops, which are never perturbed.
         relative_margins: by rounded integer, the accepted difference of its floating-point operand, relative to the largest.
+        counts_roundings: whether only few integers may be rounded to the other side; products of integers are often halves.
     """
 
     values: Sequence[ObservedValue] = ()
     dtypes: Mapping[str, DType] = field(default_factory=dict)
     unperturbed: frozenset[str] = frozenset()
     relative_margins: Mapping[str, Array] = field(default_factory=dict)
+    counts_roundings: bool = True
 
 
 NO_CUTS = Cuts()

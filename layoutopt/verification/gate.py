@@ -16,7 +16,8 @@ Two kinds of models get a second comparison as a whole:
 
 - Models with float16 or bfloat16, whose rounding spread hides faults, are also compared after an upcast to float32.
 - Quantised models are compared without optimisations where onnxruntime's optimisation levels disagree: it computes
-  DequantizeLinear -> op -> QuantizeLinear in integers at one level and in floating point at the other.
+  DequantizeLinear -> op -> QuantizeLinear in integers at one level and in floating point at the other. If their segments agree,
+  they are compared again as onnxruntime optimises them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -278,6 +279,9 @@ def _compare_by_segments(
             if not is_close and not _is_baking_equivalent(cuttable, final, restarted, candidates):
                 return None
         segments = PairOfModels(original, cuttable, restarted, cuts, is_optimised=False).verdict()
+        if unoptimised is not None and candidates.is_quantised and segments.status == "passed":
+            optimised = _compare_optimised(original, cuttable, restarted, candidates, cuts.values)
+            segments = optimised if optimised.status == "failed" else segments
         is_failed = segments.status == "failed"
         return replace(segments, reason=f"segment by segment {segments.reason}") if is_failed else segments
 
@@ -324,6 +328,39 @@ def _compare_by_segments(
     comparisons = verdict.comparisons if verdict.status == "passed" else segments.comparisons
     reason = f"{_BY_SEGMENTS}{found}"
     return replace(verdict, status="passed", reason=reason, comparisons=comparisons, depends_on_inputs=True)
+
+
+def _compare_optimised(
+    original: Runnable, emitted: Runnable, request: Request, candidates: CutCandidates, known: Sequence[ObservedValue]
+) -> Verification:
+    """The verdict on all segments of a quantised model as onnxruntime optimises it, with channels where the model has them.
+
+    It may change a model by whole quantisation steps, so a value that differs has to agree with the optimised original's.
+    """
+    with scratch_folder() as folder:
+
+        def optimised(model: Runnable, name: str) -> tuple[Runnable, set[str]]:
+            model.save_optimised(folder / name, {}, threads=1, disabled=("NhwcTransformer",))
+            result = Runnable.of(folder / name)
+            return result, computed_names(result.message())
+
+        final, computed = optimised(emitted, "rewritten.onnx")
+        cuts = candidates.cuts([each for each in known if each.rewritten in computed])
+        verdict = PairOfModels(
+            original, final, request, replace(cuts, counts_roundings=False), is_optimised=False
+        ).verdict()
+        if verdict.status != "failed":
+            return verdict
+        reference, computed = optimised(original, "original.onnx")
+        cuts = candidates.cuts([each for each in cuts.values if each.original in computed])
+        steps = replace(cuts, relative_margins={})  # integers are computed from integers
+        other = PairOfModels(reference, final, request, steps, is_optimised=False).verdict()
+    agreeing = {each.name for each in other.comparisons} - _differing(other)
+    return verdict if _differing(verdict) - agreeing else other
+
+
+def _differing(verdict: Verification) -> set[str]:
+    return {each.name for each in verdict.comparisons if not each.passed}
 
 
 def _is_baking_equivalent(emitted: Runnable, final: Runnable, request: Request, candidates: CutCandidates) -> bool:

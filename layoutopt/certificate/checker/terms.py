@@ -189,7 +189,7 @@ def _difference(found: Term, expected: Term, equal: set[tuple[int, int]], reader
     if found.dtype != expected.dtype or (
         found.shape != expected.shape and not (found.op == CONSTANT and reader in NARY)
     ):
-        return f"{_name(found)} of {found.shape} where the original has {expected.shape}"
+        return f"{_name(found)} of {_type(found)} where the original has {_type(expected)}"
     if found.op == CONSTANT:
         return _numbers(found, expected, ROUNDINGS if reader in _CONTINUOUS else 0)
     if found.attributes != expected.attributes or len(found.args) != len(expected.args):
@@ -205,6 +205,10 @@ def _difference(found: Term, expected: Term, equal: set[tuple[int, int]], reader
 
 def _name(term: Term) -> str:
     return f"{term.op} {term['name']}" if term.op == "leaf" else term.op
+
+
+def _type(term: Term) -> str:
+    return f"{helper.tensor_dtype_to_string(term.dtype).rpartition('.')[2].lower()} {term.shape}"
 
 
 def _numbers(found: Term, expected: Term, roundings: int) -> str:
