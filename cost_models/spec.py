@@ -114,6 +114,7 @@ def _family(name: str) -> str:
 
 def _op_or_family(name: str) -> str:
     """The name of an operator, with its domain as in `com.microsoft::Gelu` unless that is ONNX, or of a family."""
+    name = name.removeprefix("ai.onnx::")
     if "::" not in name and name not in _families() | {*rules(), *OPS_WITHOUT_RULE}:
         raise ValueError("neither an operator nor a family; write others with a domain, as in com.microsoft::Gelu")
     return name

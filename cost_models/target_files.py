@@ -82,6 +82,11 @@ def _own(keys: Keys, merged: Table, table: Table) -> Keys:
 _KEY_STEP = "[key]"  # the step that pydantic adds to the path of an invalid key of a table
 _NUMBER_HINT = 'write { value = ..., source = "..." }'
 _TARGETS_HINT = "see the targets that come with layoutopt"
+_FAULTS = {
+    "too_short": ("has too few entries", "add one, or remove the key"),
+    "string_pattern_mismatch": ("is no name", "write up to 64 letters, digits, _, . and -"),
+}
+"""The fault and the remedy by the type of a violation."""
 _ROW_IN_MESSAGE = re.compile(r"Value error, kernel\[(\d+)\]")
 _TOML_MESSAGE = re.compile(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 
@@ -205,6 +210,9 @@ def _fault(problem: Any, schema: type[SpecModel]) -> tuple[str, str]:
         return f"{key} is missing", hint
     if problem["type"] == "model_type":
         return f"{key}: expected a table, found {truncated(given)}", hint
+    if problem["type"] in _FAULTS:
+        what, hint = _FAULTS[problem["type"]]
+        return f"{key}: {what}, found {truncated(given)}", hint
     message = problem["msg"].removeprefix("Value error, ")
     if not key:
         return message, hint

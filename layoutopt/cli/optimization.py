@@ -87,9 +87,11 @@ def _optimize_one(placed: Placement, given: Given) -> None:
         record = OutputFiles("optimize", given, *sources, output=output, results=results, reads=settings.reads)
         if output is not None:
             check_output(output, external_data, record.overwrite)
-        if output is not None and settings.split is not None and is_same_file(output.parent, settings.split):
+        others = (output, settings.json, settings.html, settings.certificate)
+        files = [each for each in others if each not in (None, STDIO)]
+        if settings.split is not None and any(is_same_file(each.parent, settings.split) for each in files):
             hint = "name another folder"
-            raise UsageError("the output model is in this folder", where=f"--split {settings.split}", hint=hint)
+            raise UsageError("another file of this command is in it", where=f"--split {settings.split}", hint=hint)
         if output is not None and external_data is not None:
             where = f"--external-data {external_data}"
             record.take(where, output.with_name(external_data), "the external data")

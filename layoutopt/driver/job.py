@@ -115,9 +115,9 @@ class Job(Struct):
         devices = checked_devices(options.devices, platform)
         runtime, dialect = runtime_and_dialect(options.runtime, options.dialect, target_model)
         check_dialect(options, dialect)
-        if platform is not None and dialect.is_native:
-            hint = "leave the dialect and the runtime out, or name others"
-            raise ArgumentError("is not written for the devices of a platform", where=dialect.name, hint=hint)
+        if platform is not None and (dialect.is_native or runtime.engine):
+            what, hint = "is not for the devices of a platform", "leave the dialect and the runtime out, or name others"
+            raise ArgumentError(what, where=runtime.name if runtime.engine else dialect.name, hint=hint)
         stamp = {
             "target": target_model.name,
             "runtime": runtime.name,
@@ -149,7 +149,7 @@ class Job(Struct):
             stamp,
             target_model,
             runtime,
-            engine_of(runtime, options) if platform is None else None,
+            engine_of(runtime, options),
             dialect,
             options.pipeline or default_pipeline(options.mode),
             context,
@@ -422,7 +422,7 @@ def checked_devices(devices: Mapping[str, str] | None, platform: Platform | None
     for key, name in found.items():
         if platform is not None and not (isinstance(name, str) and name in platform.models):
             names = ", ".join(platform.models)
-            raise ArgumentError(f"no device '{name}'", where=f"devices[{key!r}]", hint=f"there are {names}")
+            raise ArgumentError(f"no device '{name}'", where=f"device {name}={key}", hint=f"there are {names}")
     return found
 
 

@@ -149,9 +149,10 @@ class Result(Record):
 
         Raises:
             ArgumentError: the target was no platform, or the folder is no path.
-            OutputError: a file cannot be written, or must not be replaced; none is written then.
+            OutputError: a file must not be replaced, and none is changed then; or one cannot be written, and there is no
+                manifest then.
         """
-        if not isinstance(folder, str | PathLike) or not str(folder):
+        if not isinstance(folder, str | PathLike) or not str(folder) or "\0" in str(folder):
             raise ArgumentError("is no path", where=f"folder={folder!r:.80}", hint="name a folder")
         devices, origin = self.devices, self.origin
         return split(self.proto, Path(folder), devices=devices, source=origin, reads=self.reads, force=force)

@@ -10,7 +10,17 @@ from onnx.helper import find_min_ir_version_for
 
 from layoutopt import onnx_io
 from layoutopt.errors import ArgumentError, OutputError
-from layoutopt.files import FileKind, Overwrite, create_folder, output_folders, path_text, write_text
+from layoutopt.files import (
+    FileKind,
+    Overwrite,
+    create_folder,
+    mark_of_model,
+    output_errors,
+    output_folders,
+    path_text,
+    result_mark,
+    write_text,
+)
 from layoutopt.onnx_io.partitions import device_of
 from layoutopt.verification.parts import model_of_part, parts_of
 
@@ -31,6 +41,8 @@ def split(
 ) -> list[Path]:
     """Write the partitions of a model, each of which reads results of earlier ones, and the manifest last.
 
+    The manifest and the partitions of an earlier split of the same file are removed first.
+
     Args:
         model: the model, whose nodes have devices.
         folder: the folder, which is created if there is none.
@@ -44,7 +56,8 @@ def split(
 
     Raises:
         ArgumentError: a node has no device of the platform.
-        OutputError: a file cannot be written, or must not be replaced; none is written then.
+        OutputError: a file must not be replaced, and none is changed then; or one cannot be written, and there is no manifest
+            then.
     """
     graph = model.graph
     if not devices or not {*map(device_of, graph.node)} <= {*devices}:
@@ -65,9 +78,15 @@ def split(
         for path in files:
             overwrite.check(path, FileKind.MODEL)
         overwrite.check(manifest, FileKind.REPORT)
-        if others := {*folder.glob("[0-9]*-*.onnx")}.difference(files):
-            hint = "name another folder, or remove it"
-            raise OutputError("is a partition of another split", where=path_text(min(others)), hint=hint)
+        found = {*filter(mark_of_model, folder.glob("[0-9]*-*.onnx"))}.difference(files)
+        own = result_mark(Path(source), folder) if source else None
+        stale = {each for each in found if mark_of_model(each) == own and each.stem.partition("-")[2] in devices}
+        if others := sorted(path_text(each.name) for each in found - stale):
+            what, hint = f"contains other results: {', '.join(others)}", "name another folder, or remove them"
+            raise OutputError(what, where=path_text(folder), hint=hint)
+        for path in (manifest, *stale):
+            with output_errors(path):
+                path.unlink(missing_ok=True)
         for path, device, part in zip(files, placed, parts, strict=True):
             message = model_of_part(model, part, types)
             message.ir_version = version

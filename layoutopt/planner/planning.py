@@ -225,7 +225,7 @@ def make_formulated_plan(request: PlanRequest) -> FormulatedPlan:
     checked, limits = planning.within_limits(minimax)
     choice = planning.finalized(checked.choice, best_solutions)
     if not all(isfinite(problem.price(choice)) for problem in planning.problems):
-        raise _unsatisfiable(request)
+        raise _unsatisfiable(request, planning.candidates)
     outcomes = planning.outcomes(choice, best_solutions)
     is_single = len(outcomes) == 1
     plan = Plan(
@@ -300,7 +300,7 @@ class _Planning:
             choice, those of guards.
 
         Raises:
-            TargetError: the devices have too little memory.
+            TargetError: the devices have too little memory, or the time limit ended before such a choice was found.
         """
         limits = tuple(self.memory_limits)
         if limits and not all(each.allows(minimax.choice) for each in limits):
@@ -308,6 +308,9 @@ class _Planning:
             if not isfinite(minimax.price):
                 what = "the devices have too little memory for the constants of their ops"
                 hint = "place fewer ops, or give more memory; a constant counts once per op that reads it"
+                if self.request.deadline.has_passed:
+                    what = "the time limit ended before a plan within the memory of the devices was found"
+                    hint = "raise the time limit"
                 raise TargetError(what, where=self.request.cost_model.name, hint=hint)
         checked, guards = self._within_guards(minimax)
         return checked, (*limits, *guards)
@@ -401,15 +404,30 @@ def _collected(request: PlanRequest) -> Candidates:
     return replace(candidates, signatures=signatures, devices=tuple(request.devices))
 
 
-def _unsatisfiable(request: PlanRequest) -> PinError | TargetError:
+def _unsatisfiable(request: PlanRequest, candidates: Candidates) -> PinError | TargetError:
     if request.devices and not request.pins:
-        hint = "place them on one device"
-        return TargetError("the ops of a QDQ group cannot run on one device", where=request.cost_model.name, hint=hint)
+        where = _op_without_device(request, candidates) or request.cost_model.name
+        hint = "place them on one device, or give one device kernels of all of them"
+        return TargetError("the ops of a QDQ group cannot run on one device", where=where, hint=hint)
     return PinError(
         "no plan satisfies the pins: a conversion would be inside of a QDQ group",
         where=", ".join(value.name for value in request.pins) or request.graph.name,
         hint="pin the integers before or behind the QDQ group, or a graph input or output",
     )
+
+
+def _op_without_device(request: PlanRequest, candidates: Candidates) -> str:
+    """The first op that runs on no device of the ops before it in the kernel of its QDQ group; empty if there is none."""
+    writers, groups, shared = candidates.tree.writers, candidates.groups, dict[Op, set[str]]()
+    for op in candidates.tree.ops:
+        shared[op] = {*request.placement[op]}
+        for index, value in enumerate(op.inputs):
+            writer = writers[value][0] if value in writers and (op, index) in groups.inner else op
+            if not groups.fused_into_kernels.isdisjoint((op, writer)):
+                shared[op] &= shared[writer]
+        if not shared[op]:
+            return op.name or op.kind
+    return ""
 
 
 def _mean(numbers: Iterable[float]) -> float:

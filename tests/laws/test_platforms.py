@@ -15,6 +15,7 @@ from tiers import tiered
 
 import layoutopt
 from layoutopt import onnx_io
+from layoutopt.cli import main
 from layoutopt.cost import Device, DeviceLink, Platform
 from layoutopt.errors import ArgumentError, LayoutoptError, OutputError, TargetError
 from layoutopt.ir import DType, Graph
@@ -162,8 +163,18 @@ def test_a_model_is_placed_by_a_platform_file_and_split(tmp_path: Path) -> None:
     assert {each["device"] for each in partitions} == {"cpu", "npu"}
     assert all(onnx.load(each).ir_version == 10 for each in files)
     one = layoutopt.optimize(str(source), str(target), devices={"Conv": "cpu"}, verify=False)
-    with pytest.raises(OutputError, match=r"01-npu.onnx: is a partition of another split"):
+    (folder / "2024-model.onnx").write_bytes(source.read_bytes())
+    result.save(other := folder / "2-b.onnx")
+    with pytest.raises(OutputError, match=r"pieces: contains other results: 2-b.onnx;"):
         one.split(folder, force=True)
+    assert all(each.exists() for each in (*files, manifest))
+    other.unlink()
+    assert {*one.split(folder), folder / "2024-model.onnx"} == {*folder.iterdir()}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OutputError, match="disk"):
+        patch.setattr(onnx_io, "check", lambda _: (_ for _ in ()).throw(OutputError("disk is full")))
+        result.split(folder)
+    assert not manifest.exists()
+    assert main([str(source), "--target", str(target), "--split", str(folder), "--html", str(manifest)]) == 2
     saved = result.save(tmp_path / "out.onnx").model
     assert not layoutopt.optimize(str(saved), str(target), devices={"Conv": "npu"}).report.changed
     target.write_text(PLATFORM.replace("10e-6", "20e-6"))
@@ -185,14 +196,14 @@ def test_a_split_that_would_replace_a_file_writes_nothing(tmp_path: Path) -> Non
     with pytest.raises(ArgumentError, match="no devices of a platform"):
         layoutopt.optimize(result.proto, "cpu-avx2", verify=False).split(folder)
     with pytest.raises(ArgumentError, match="is no path"):
-        result.split("")
+        result.split("a\0b")
 
 
 def test_the_ops_of_a_qdq_group_run_on_a_device_of_all_of_them(tmp_path: Path) -> None:
     (tmp_path / "server.toml").write_text(PLATFORM)
     text = MODEL.replace("Conv (x, w)", "Conv (p, v)").replace("[act] y = Relu (h)", "[act] r = Relu (h)" + ENDS)
     model = parser.parse_model(text)
-    with pytest.raises(TargetError, match="QDQ group cannot run on one device"):
+    with pytest.raises(TargetError, match="act: the ops of a QDQ group cannot run on one device"):
         layoutopt.optimize(model, str(tmp_path / "server.toml"), devices={"Relu": "cpu", "Conv": "npu"})
 
 
@@ -208,19 +219,24 @@ def test_a_request_by_name_counts_more_than_one_by_type() -> None:
 
 MEMORY = 'memory = { value = 9, source = "x" }'
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "no device of server has a kernel of TopK": (PLATFORM.replace('512"', '512"\nlacks = ["TopK"]'), {}),
+    "no device of server has a kernel of TopK": (PLATFORM.replace('512"', '512"\nlacks = ["ai.onnx::TopK"]'), {}),
     "there is no link between cpu and npu": (PLATFORM.partition("[[link]]")[0], {}),
     "link to gpu, which is no device": (PLATFORM.replace('["cpu", "npu"]', '["cpu", "gpu"]'), {}),
     "device cpu is named twice": (PLATFORM.replace('"npu"\ntarget', '"cpu"\ntarget'), {}),
     "too little memory": (PLATFORM.replace('512"', f'512"\n{MEMORY}').replace("64_000_000_000", "9"), {}),
     "TopK cannot run on npu": (PLATFORM, {"devices": {"TopK": "npu"}}),
     "no op has this type": (PLATFORM, {"devices": {"Gemm": "npu"}}),
-    "no device 'tpu'": (PLATFORM, {"devices": {"Conv": "tpu"}}),
+    "device tpu=Conv: no device 'tpu'": (PLATFORM, {"devices": {"Conv": "tpu"}}),
     "no device ": (PLATFORM, {"devices": {"Conv": ["npu"]}}),
-    "name: string should match": (PLATFORM.replace('"npu"\ntarget', '"../npu"\ntarget'), {}),
+    "name: is no name": (PLATFORM.replace('"npu"\ntarget', '"../npu"\ntarget'), {}),
     "neither an operator nor a family": (PLATFORM.replace('512"', '512"\nlacks = ["Topk"]'), {}),
-    "at least 1 item": (PLATFORM.replace('512"', '512"\nops = []'), {}),
-    "not written for the devices": (PLATFORM, {"dialect": "onnxruntime"}),
+    "time limit ended": (
+        PLATFORM.replace('512"', f'512"\n{MEMORY}').replace("64_000_000_000", "9"),
+        {"time_limit": 1e-9},
+    ),
+    "openvino: is not for the devices": (PLATFORM, {"runtime": "openvino"}),
+    "has too few entries": (PLATFORM.replace('512"', '512"\nops = []'), {}),
+    "onnxruntime: is not for the devices": (PLATFORM, {"dialect": "onnxruntime"}),
 }
 
 
