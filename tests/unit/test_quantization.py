@@ -413,6 +413,22 @@ def test_activations_of_int8_run_as_uint8(largest: int, outputs: str, weight_zer
     assert verification.status == "passed"
 
 
+def test_wide_weights_behind_a_view_op_do_not_saturate() -> None:
+    """onnxruntime moves the DequantizeLinear past the Transpose, so the product reads integers."""
+    model = parsed(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[16,64] x) => (float[16,48] y)
+        <float s = {0.5}, int8 n = {-128}, float t = {0.01}, int8 zero = {0}> {
+            q = QuantizeLinear (x, s, n)  d = DequantizeLinear (q, s, n)
+            a = DequantizeLinear (v, t, zero)  w = Transpose <perm = [1, 0]> (a)  c = MatMul (d, w)
+            b = DequantizeLinear (u, t, zero)  e = MatMul (d, b)  y = Add (c, e) }""",
+        v=np.full((48, 64), 127, np.int8),
+        u=np.full((64, 48), 127, np.int8),
+    )
+    feed = {"x": np.full((16, 64), 127.5, np.float32)}
+    _, result = rewritten(model, UnsignActivations())
+    np.testing.assert_allclose(ran(result, feed)[0], ran(model, feed, is_optimised=False)[0], rtol=1e-5)
+
+
 CONVOLUTION = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,C,28,28] x) => (float[1,C,28,28] y)
 <float s = {0.05}, int8 n = {0}, float low = {0}, float high = {6}>
 {

@@ -29,7 +29,7 @@ from layoutopt.ops.qdq import (
     ops_to_quantizer,
     with_other_sign,
 )
-from layoutopt.ops.view import Reshape
+from layoutopt.ops.view import Reshape, View
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.record import Record
@@ -91,8 +91,17 @@ class UnsignActivations(Pass):
 
 
 def _tied(graph: Graph, op: Op) -> set[Value]:
-    """The tensors of int8 that an op reads dequantised and, if its kernel has one type, those that its results become."""
-    found = {each.x for each in graph.producers(op) if is_dequantizer(each)}
+    """The tensors of int8 that an op reads dequantised and, if its kernel has one type, those that its results become.
+
+    onnxruntime moves a DequantizeLinear past view ops and MaxPool, so the op may read it behind these.
+    """
+    found = set[Value]()
+    for each in graph.producers(op):
+        source: Op | None = each
+        while source is not None and (source.kind == "MaxPool" or isinstance(rule_of(source), View)):
+            source = graph.producer(source.x)
+        if source is not None and is_dequantizer(source):
+            found.add(source.x)
     if flags(op).family in _ONE_TYPE:
         chains = (ops_to_quantizer(graph, y) for y in op.outputs if y is not None)
         found.update(chain[-1].y for chain in chains if chain)
