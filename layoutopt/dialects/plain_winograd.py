@@ -55,7 +55,7 @@ class PlainWinogradRewriter(WinogradRewriter):
 
 
 class PlainWinograd(Winograd):
-    """The same on plain arrays, for a runtime whose kernels are timed, where a tiling is timed as faster.
+    """The same on plain arrays, for a runtime whose kernels are timed; estimates count where the time for timing has ended.
 
     before: Conv(3x3)
     after:  36 x depthwise Conv -> 36 x Conv(1x1) -> Add, Sub, Mul -> Concat -> DepthToSpace
@@ -63,7 +63,6 @@ class PlainWinograd(Winograd):
 
     name = "plain-winograd"
     justifies_rewrite = True
-    needs_times = True
 
     @override
     def block(self, context: PassContext) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from math import prod
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -144,10 +144,13 @@ def tilings(op: Op, block: int) -> list[Tiling]:
 
     Its filter is 3x3 and constant, without groups or strides; its image has known extents and is padded by 1. In blocks, the
     filter is packed, channels are whole blocks, and no tile is wider than high, because interleaving columns moves blocks one
-    by one, which takes longer. On plain arrays tiles are square, and a filter of one input channel is depthwise already.
+    by one, which takes longer. On plain arrays the batch is known, tiles are square, and a filter of one input channel is
+    depthwise already.
     """
     is_plain = block == PLAIN
     filter = op.inputs[1] if op.op_type == "Conv" and op.domain == ("" if is_plain else DOMAIN) else None
+    if is_plain and not isinstance(op.y.dims[0], int):  # such convolutions cannot be timed
+        return []
     if filter is None or filter.data is None or op.integer("group", 1) != 1 or op.integers("pads") != (1,) * 4:
         return []
     if filter.dtype is not DType.FLOAT32 or filter.rank != 4:
@@ -224,14 +227,12 @@ class Candidate(Struct, eq=False):
         graph: a lowered graph of the convolution alone.
         seconds: of a run.
         rates: of the machine.
-        is_timed: whether the seconds are measured.
     """
 
     tiling: Tiling
     graph: Graph
     seconds: float
     rates: MachineRates
-    is_timed: bool = False
 
     @property
     def price(self) -> float:
@@ -342,7 +343,6 @@ class Winograd(Pass):
     name = "winograd"
     justifies_rewrite = False
     handles_bodies = True
-    needs_times: ClassVar[bool] = False
 
     def block(self, context: PassContext) -> int:
         """The block size of the arrays; 0 if no convolution is rewritten."""
@@ -372,8 +372,7 @@ class Winograd(Pass):
         if context.time_graphs is not None:
             ranked = sorted(sites, key=lambda op: -runs[sites[op]] * found[op][0].seconds)
             _time([found[op] for op in ranked if isinstance(op.y.dims[0], int)], context.time_graphs)
-        usable = [op for op in sites if found[op][0].is_timed or not self.needs_times]
-        options = {op: _options(sites[op], op, found[op], runs[sites[op]]) for op in usable}
+        options = {op: _options(each, op, found[op], runs[each]) for op, each in sites.items()}
         gains = {op: several[0].seconds / max(1, several[0].nbytes) for op, several in options.items() if several}
         budget, chosen = context.budget(self, graph), dict[Op, Tiling]()
         for op in sorted(gains, key=gains.__getitem__, reverse=True):
@@ -400,7 +399,7 @@ def _time(found: Sequence[list[Candidate]], time_graphs: TimeGraphs) -> None:
         if several[0] in timed and len(timed) > 1:
             several[:] = timed
             for each, seconds in timed.items():
-                each.seconds, each.is_timed = seconds, True
+                each.seconds = seconds
 
 
 # The constants of convolutions in tiles.
