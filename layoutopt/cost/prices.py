@@ -43,7 +43,7 @@ Epilogues: TypeAlias = Mapping[Op, float]
 """The ops that a runtime computes in the kernel before them, each with the remaining fraction of its time."""
 
 _ABSORBED = 0.25
-"""The price of an absorbed Transpose, as a fraction of one that runs: in another runtime, or beside other ops, it may run."""
+"""The price of an absorbed Transpose, as a fraction of one that runs: in another runtime, or next to other ops, it may run."""
 
 _INNER_KERNEL_FACTOR = 1.001
 """The price factor of a kernel in a format that the library chooses.

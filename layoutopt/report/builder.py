@@ -187,7 +187,7 @@ def platform_report(
     graph: Graph, platform: Platform, plan: Plan, ops: Sequence[OpReport], casts: Sequence[CastReport]
 ) -> PlatformReport:
     """The devices of a planned graph and its transfers, from the reports of its ops and casts."""
-    constants, crossing = Counter[str](), [each for each in casts if each.transferred]
+    constants, transfers = Counter[str](), [each for each in casts if each.transferred]
     others = plan.platform or PlatformOutcome({}, inf)
     for device, value in {(op.device, value) for op in planned_ops(graph) for value in op.inputs}:
         if value is not None and value.is_constant and value.storage is not None:
@@ -209,9 +209,9 @@ def platform_report(
     ]
     return PlatformReport(
         devices=devices,
-        transfers=len(crossing),
-        bytes=sum(each.transferred for each in crossing),
-        seconds=sum(each.seconds for each in crossing),
+        transfers=len(transfers),
+        bytes=sum(each.transferred for each in transfers),
+        seconds=sum(each.seconds for each in transfers),
         seconds_placed_first=finite(others.placed_first),
     )
 

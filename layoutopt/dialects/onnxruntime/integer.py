@@ -29,7 +29,7 @@ from layoutopt.ops.qdq import (
     ops_to_quantizer,
     with_other_sign,
 )
-from layoutopt.ops.view import Reshape, View
+from layoutopt.ops.view import Reshape
 from layoutopt.passes import RemoveDead, ShareConstants
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.record import Record
@@ -93,15 +93,10 @@ class UnsignActivations(Pass):
 def _tied(graph: Graph, op: Op) -> set[Value]:
     """The tensors of int8 that an op reads dequantised and, if its kernel has one type, those that its results become.
 
-    onnxruntime moves a DequantizeLinear past view ops and MaxPool, so the op may read it behind these.
+    It may read them behind ops past which onnxruntime moves a DequantizeLinear.
     """
-    found = set[Value]()
-    for each in graph.producers(op):
-        source: Op | None = each
-        while source is not None and (source.kind == "MaxPool" or isinstance(rule_of(source), View)):
-            source = graph.producer(source.x)
-        if source is not None and is_dequantizer(source):
-            found.add(source.x)
+    sources = (_source(graph, value) for value in op.inputs if value is not None)
+    found = {each.x for each in sources if each is not None and is_dequantizer(each)}
     if flags(op).family in _ONE_TYPE:
         chains = (ops_to_quantizer(graph, y) for y in op.outputs if y is not None)
         found.update(chain[-1].y for chain in chains if chain)
@@ -187,7 +182,7 @@ class DetachQuantizers(Pass):
 
 
 def _source(graph: Graph, value: Value) -> Op | None:
-    """The op behind whose result onnxruntime finds what it finds behind a value, before it moves Q/DQ ops."""
+    """The op that computes a value, apart from ops past which onnxruntime moves Q/DQ ops."""
     source = graph.producer(value)
     while source is not None and source.domain != BLOCKED_DOMAIN and is_passed_by_quantizers(source):
         source = graph.producer(source.x)

@@ -149,11 +149,11 @@ def tilings(op: Op, block: int) -> list[Tiling]:
     """
     is_plain = block == PLAIN
     filter = op.inputs[1] if op.op_type == "Conv" and op.domain == ("" if is_plain else DOMAIN) else None
-    if is_plain and not isinstance(op.y.dims[0], int):  # such convolutions cannot be timed
-        return []
     if filter is None or filter.data is None or op.integer("group", 1) != 1 or op.integers("pads") != (1,) * 4:
         return []
     if filter.dtype is not DType.FLOAT32 or filter.rank != 4:
+        return []
+    if is_plain and not isinstance(op.y.dims[0], int):  # such convolutions cannot be timed
         return []
     _, channels, *kernel = map(estimated_extent, filter.dims)
     image = [extent for extent in op.y.dims[2:] if isinstance(extent, int)]
