@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from tables import code, table
 
 from layoutopt.cost_models import load_target, target_names
+from layoutopt.cost_models.registry import TEMPLATE
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec
 
 _INTRODUCTION = """\
 # Parameters of the built-in targets
 
-Generated from `cost_models/targets/*.toml`. [Targets](../targets.md) describes the keys. Units are seconds, bytes, bytes per
-second and operations per second; a multiply-add counts as two operations. An efficiency is a fraction of the peak of a unit
-or of the bandwidth. `layoutopt targets NAME` prints the same in a terminal.
+Generated from `cost_models/targets/*.toml`; [Targets](../targets.md) describes how to write one, and the template is [at the
+end](#keys). Units are seconds, bytes, bytes per second and operations per second; a multiply-add counts as two operations. An
+efficiency is a fraction of the peak of a unit or of the bandwidth. `layoutopt targets NAME` prints the same in a terminal.
 """
 
 
@@ -23,7 +24,8 @@ def targets_page() -> str:
         ("target", "kind", "dialect", "description"),
         [(f"[{spec.name}](#{spec.name})", spec.family, code(spec.dialect), spec.description) for spec in specs],
     )
-    return "\n".join([_INTRODUCTION, overview, "", *(part for spec in specs for part in _target(spec))])
+    keys = f"## Keys\n\n```toml\n{TEMPLATE.read_text()}```\n"
+    return "\n".join([_INTRODUCTION, overview, "", *(part for spec in specs for part in _target(spec)), keys])
 
 
 def _target(spec: TargetSpec) -> Iterator[str]:

@@ -25,7 +25,7 @@ from layoutopt.cost_models import (
     target_names,
 )
 from layoutopt.cost_models.runtime_spec import read_runtime
-from layoutopt.cost_models.spec import KernelSpec, SpecModel, check, expand
+from layoutopt.cost_models.spec import KernelSpec, check, expand
 from layoutopt.driver.job import runtime_and_dialect
 from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.formats import Format, lookup
@@ -351,12 +351,11 @@ def test_a_malformed_runtime_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value) and str(path) in caught.value.where
 
 
-@pytest.mark.parametrize(("page", "spec"), [("targets.md", TargetSpec), ("runtimes.md", RuntimeSpec)])
-def test_every_key_of_a_file_is_documented(page: str, spec: type[SpecModel]) -> None:
-    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+def test_every_key_of_a_runtime_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "runtimes.md").read_text(encoding="utf-8")
     text = re.sub("```.*?```", "", text, flags=re.DOTALL)
     quoted = {word for part in re.findall("`([^`]+)`", text) for word in re.findall(r"\w+", part)}
-    assert spec.known_keys() - {"value", "source"} <= quoted
+    assert RuntimeSpec.known_keys() - {"value", "source"} <= quoted
 
 
 IN_0, W, OUT_0 = Slot("in", 0), Slot("in", 1), Slot("out", 0)
