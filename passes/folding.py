@@ -12,6 +12,7 @@ from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
 from layoutopt.ops import Affine, Side, View, add_sum, canonical_signature, facts, flags, rounded, rule_of
 from layoutopt.ops.interfaces import Pads
+from layoutopt.ops.qdq import paired_dequantizer
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns.repeats import fold_repeated_operand
@@ -251,6 +252,9 @@ class FoldPads(Pass):
 
     before: x -> Pad(zeros) -> Transpose -> Conv(pads = 0)
     after:  x -> Transpose -> Conv(pads = 1)
+
+    before: x -> Pad(zeros) -> QuantizeLinear -> DequantizeLinear -> Conv(pads = 0)
+    after:  x -> QuantizeLinear -> DequantizeLinear -> Conv(pads = 1)
     """
 
     name = "fold-pads"
@@ -276,7 +280,11 @@ class FoldPads(Pass):
             if not graph.has_one_use(value):
                 return f"{value.name} is read more than once or is an output"
             (use,) = graph.uses(value)
-            rule = rule_of(use.op)
+            rule, dequantizer = rule_of(use.op), paired_dequantizer(graph, use.op)
+            if dequantizer is not None:  # zero stays zero
+                between += [(each.y, padding) for each in (use.op, dequantizer)]
+                value = dequantizer.y
+                continue
             if not isinstance(rule, View):
                 break
             moved = {rule.permuted_axis(use.op, axis): ends for axis, ends in padding.items()}

@@ -438,6 +438,12 @@ def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:
     return is_same and (rule.axis(quantize) is None or quantize.attributes == dequantize.attributes)
 
 
+def paired_dequantizer(graph: Graph, op: Op) -> Op | None:
+    """The DequantizeLinear with the scale of a QuantizeLinear per tensor that alone reads its result; None if there is none."""
+    reader = graph.only_reader(op.y) if is_quantizer(op) and is_per_tensor(op.inputs[SCALE]) else None
+    return reader if reader is not None and is_lossless_round_trip(op, reader) else None
+
+
 def _is_same(one: Op, other: Op, index: int) -> bool:
     """Whether two Q/DQ ops have the same scale or zero point."""
     first, second = (op.input(index) for op in (one, other))
