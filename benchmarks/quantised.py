@@ -3,7 +3,7 @@
     python benchmarks/quantised.py [NETWORK ...]      a Markdown table of ratios, one process, one thread, pinned to one core
     python benchmarks/quantised.py signed [NETWORK ...]     the same with activations of int8, see below
     python benchmarks/quantised.py profile NETWORK    the time per op type, before and after
-    python benchmarks/quantised.py kernels            the times in layoutopt/dialects/onnxruntime/integer.py
+    python benchmarks/quantised.py kernels            the times in layoutopt/dialects/onnxruntime/integer_chains.py
 
 Networks may be those of examples/zoo/deployed, too. They are quantised by onnxruntime: QDQ form, weights per channel,
 activations per tensor, calibrated on two random inputs. Weights have 7 bits (`reduce_range`), as onnxruntime recommends for

@@ -15,7 +15,8 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime import integer
-from layoutopt.dialects.onnxruntime.integer import DetachQuantizers, Tabulate, UnsignActivations, WidenRows
+from layoutopt.dialects.onnxruntime.integer import DetachQuantizers, UnsignActivations
+from layoutopt.dialects.onnxruntime.integer_chains import RequantizeChannels, Tabulate, WidenRows
 from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.explanation import quantization
 from layoutopt.formats import lookup, pack, unpack
@@ -271,6 +272,40 @@ def test_rows_of_floating_point_operands_are_merged(ops: str) -> None:
     assert check(model, WidenRows(), SimplifyReshapes()).count("Reshape") == 2
 
 
+@pytest.mark.parametrize(("channels", "ops"), [(16, "b = Sub (a, c)"), (96, "m = Mul (a, d)\n b = Add (m, c)")])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_affine_ops_per_channel_are_one_convolution(channels: int, ops: str, is_constant: bool) -> None:
+    """The integers are equal for every integer and channel; a channel that is constant has no weight, and the ops stay."""
+    text = f"""agraph (uint8[1,16,16,{channels}] q) => (uint8[1,16,16,{channels}] p)
+    <float xs = {{0.0831}}, uint8 xz = {{119}}, float ys = {{0.0829}}> {{
+        a = DequantizeLinear (q, xs, xz)
+        {ops if not is_constant else "b = Mul (a, c)"}
+        p = QuantizeLinear (b, ys, xz)
+    }}"""
+    random = np.random.default_rng(channels)
+    row, factors = random.normal(size=(2, channels)).astype(np.float32)
+    model = parsed(HEADER.replace(', "com.microsoft" : 1', "") + text, c=row * (np.arange(channels) > 0), d=factors)
+    found = check(model, RequantizeChannels())
+    merged = ["Reshape", "QLinearConv", "Reshape"]
+    assert found == (
+        ["DequantizeLinear", "Mul", "QuantizeLinear"] if is_constant else merged if channels < 96 else merged[1:2]
+    )
+
+
+@pytest.mark.parametrize(("alpha", "scale"), [(1 / 6, 0.2), (1 / 6, 0.5), (0.2, 2), (1 / 6, 0.005), (-0.2, 0.2)])
+def test_hard_swish_is_a_product_of_integers(alpha: float, scale: float) -> None:
+    """It is one where a rising factor of 8 bits returns the same integers, and stays elsewhere."""
+    text = f"""agraph (uint8[4,64,64] q) => (uint8[4,64,64] p)
+    <float xs = {{{scale}}}, uint8 xz = {{121}}, float ys = {{{scale / 2}}}, uint8 yz = {{3}}> {{
+        a = DequantizeLinear (q, xs, xz)
+        h = HardSigmoid <alpha = {alpha}, beta = 0.5> (a)
+        b = Mul (h, a)
+        p = QuantizeLinear (b, ys, yz)
+    }}"""
+    is_product = check(text_model(HEADER + text), Tabulate()) == ["QLinearAdd", "QLinearMul"]
+    assert is_product is (alpha > 0 and scale > 0.1)
+
+
 def test_rows_of_models_without_expand() -> None:
     inputs, outputs = "float[1,56,56,16] x, float[1,16] c", "float[1,56,56,16] y"
     text = f'<ir_version: 8, opset_import: ["" : 7]> g ({inputs}) => ({outputs}) {{ y = Sub (x, c) }}'
@@ -354,13 +389,13 @@ def test_a_quantised_model_is_rewritten_after_baking_and_a_float_model_is_not() 
     )
     result = layoutopt.optimize(model, "cpu")
     assert result.report.changed
-    assert {each.name for each in result.report.passes if each.changed} >= {"widen-rows"}
+    assert {each.name for each in result.report.passes if each.changed} >= {"requantize-channels"}
     feed = {"x": RANDOM.normal(size=(1, 8, 28, 28)).astype(np.float32)}
     expected = ran(model, feed)
     np.testing.assert_array_equal(ran(result.proto, feed), expected)
     assert not layoutopt.optimize(result.proto, "cpu").report.changed
     plain = text_model(HEADER + "agraph (float[1,8] x) => (float[1,8] y) <float[8] m> { y = Sub (x, m) }")
-    assert not any(each.name == "widen-rows" for each in layoutopt.optimize(plain, "cpu").report.passes)
+    assert not any(each.name == "requantize-channels" for each in layoutopt.optimize(plain, "cpu").report.passes)
 
 
 SIGNED = """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,8,8] x) => (float[1,16,8,8] y, float[1,16,8,8] z OUTPUTS)

@@ -9,7 +9,7 @@ Ops without a native kernel are written as in the dialect `ops`, with reshapes a
 
     writers                                   the declared shapes of blocked arrays, and the writers by op type
     blocked_passes, plain_passes, winograd    the passes on the lowered graph
-    integer                                   the passes on quantised models
+    integer, integer_chains, integer_fits     the passes on quantised models
     default_blocks                            the ops that onnxruntime itself runs in blocks
     tables                                    kernels beyond ONNX
 """
@@ -23,12 +23,8 @@ from layoutopt.dialects.onnxruntime.blocked_passes import (
     DeclarePaddedChannels,
     FuseIntoConvolutions,
 )
-from layoutopt.dialects.onnxruntime.integer import (
-    INTEGER_PASSES,
-    ChooseIntegerKernels,
-    DetachQuantizers,
-    UnsignActivations,
-)
+from layoutopt.dialects.onnxruntime.integer import ChooseIntegerKernels, DetachQuantizers, UnsignActivations
+from layoutopt.dialects.onnxruntime.integer_chains import RequantizeChannels, Tabulate, WidenRows
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
@@ -47,6 +43,7 @@ from layoutopt.ir.types import DType, Op, Value
 from layoutopt.ops import is_dequantizer, rule_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.region_ops import regions_with_rule
+from layoutopt.passes import RemoveDead, ShareConstants
 
 _PASSES = (
     EqualizeMatmulRanks(),
@@ -61,6 +58,14 @@ _PASSES = (
     DeclarePaddedChannels(),
     CheckBlockSize(),
     *COMPACT,
+)
+_BAKED_PASSES = (
+    Tabulate(),
+    RequantizeChannels(),
+    WidenRows(),
+    SimplifyReshapes(),
+    ShareConstants(),
+    RemoveDead(),
 )
 
 
@@ -78,7 +83,7 @@ class OnnxRuntime(Dialect):
     is_native = True
     keeps_qdq_groups = True
     passes = _PASSES
-    baked_passes = INTEGER_PASSES
+    baked_passes = _BAKED_PASSES
 
     @property
     def kernels(self) -> frozenset[str]:
