@@ -245,7 +245,7 @@ def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedF
     else:  # a table of the elements of such a filter is small
         flat = builder.reshape(packed, (prod(filter.physical_shape),))
         offsets = builder.constant(filter.storage.offsets(filter.shape).ravel().astype(np.int32), "offsets")
-        (plain,) = builder.op("Gather", [flat, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
+        plain = builder.result("Gather", [flat, offsets], packed.type_with(offsets.dims), {"axis": 0})
     plain = builder.reshape(plain, logical.dims)
     order = builder.format(filter.slot)
     same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.dims), value.dims)
@@ -281,7 +281,7 @@ def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ,
     if together > 1:  # the diagonal of a square matrix of groups
         flat, count = builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together
         slices = [builder.constant(np.asarray([each], np.int64), "slice") for each in (0, count**2, 0, count + 1)]
-        (value,) = builder.op("Slice", [flat, *slices], [flat.type_with((count, *flat.dims[1:]))])
+        value = builder.result("Slice", [flat, *slices], flat.type_with((count, *flat.dims[1:])))
     value = builder.reshape(value, (together, gathers, own, inputs, pixels))
     value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
     return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)

@@ -43,7 +43,7 @@ class EqualizeMatmulRanks(Pass):
                     builder = rewriting(graph, op, "raised")
                     raised = builder.reshape(smaller, (*(1,) * missing, *smaller.dims))
                     inputs = [raised if value is smaller else value for value in op.inputs]
-                    (product,) = builder.op("MatMul", inputs, [op.y.type_with(op.y.shape)], op.attributes)
+                    product = builder.result("MatMul", inputs, op.y.type_with(op.y.shape), op.attributes)
                     builder.set_output(0, product)
                     replace_op(graph, op, builder)
 

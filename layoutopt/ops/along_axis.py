@@ -96,7 +96,7 @@ class Reduction(AxiswiseRule):
         )
         shape = tuple(dim for position, dim in enumerate(shape_of(inputs[0])) if position not in dims)
         attributes = {**op.attributes, **attributes, "keepdims": 0}
-        (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
+        result = build.result(op.op_type, inputs, TensorType(target.dtype, shape), attributes)
         build.set_output(0, build.reshape(result, shape_of(target)))
 
 

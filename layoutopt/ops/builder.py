@@ -207,14 +207,25 @@ class OpBuilder:
         self.ops.append(op)
         return [value for value in outputs if value is not None]
 
+    def result(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        type: TensorType | None,
+        attributes: Mapping[str, Attribute] | None = None,
+        domain: str | None = None,
+    ) -> Value:
+        """The only output of a new op, as of `op`."""
+        (result,) = self.op(op_type, inputs, [type], attributes, domain)
+        return result
+
     def reshape(self, value: Value, shape: Shape) -> Value:
         """The same elements in another shape."""
         if value.shape == shape:
             return value
         type = value.type_with(shape)
         if 0 in shape:  # there are no elements; Reshape copies an extent for a 0
-            (result,) = self.op("Identity", [self._zeros(value, shape)], [type])
-            return result
+            return self.result("Identity", [self._zeros(value, shape)], type)
         target = self._target(value, shape)
         # A computed extent may be 0, which must not copy an extent.
         literal = target.data is None and self._opset >= _ZERO_IS_ZERO_SINCE
@@ -225,8 +236,7 @@ class OpBuilder:
         attributes: dict[str, Attribute] = {"to": dtype.number}
         if dtype.label.startswith(("float8e4", "float8e5")):
             attributes["saturate"] = 0  # or infinities would become the largest numbers
-        (result,) = self.op("Cast", [value], [TensorType(dtype, value.shape)], attributes)
-        return result
+        return self.result("Cast", [value], TensorType(dtype, value.shape), attributes)
 
     def expand(self, value: Value, like: Value, axes: int) -> Value:
         """The elements of `value`, repeated along the last `axes` axes to the extents of `like`."""
@@ -237,20 +247,18 @@ class OpBuilder:
         if self._opset < _EXPAND_SINCE:
             own = zip(value.dims[-axes:], extents, strict=True)
             copies = (*(1,) * (len(value.dims) - axes), *(1 if before == after else after for before, after in own))
-            (result,) = self.op("Tile", [value, self._extents_tensor(like, copies)], [type])
-            return result
+            return self.result("Tile", [value, self._extents_tensor(like, copies)], type)
         if all(isinstance(extent, int) for extent in extents):
             target = self.constant(np.asarray(extents, dtype=np.int64), "extents")
         else:
-            (whole,) = self.op("Shape", [like], [TensorType(DType.INT64, (rank,))])
+            whole = self.result("Shape", [like], TensorType(DType.INT64, (rank,)))
             target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
-        (result,) = self.op("Expand", [value, target], [type])
-        return result
+        return self.result("Expand", [value, target], type)
 
     def prepend_flatten(self, value: Value) -> Value:
         """Record a Flatten of a value and a Reshape back, before all ops recorded so far; returns the result."""
         recorded, self.ops = self.ops, []
-        (flat,) = self.op("Flatten", [value], [value.type_with((1, product(value.dims)))], {"axis": 0})
+        flat = self.result("Flatten", [value], value.type_with((1, product(value.dims))), {"axis": 0})
         result = self.reshape(flat, value.dims)
         self.ops += recorded
         return result
@@ -289,8 +297,7 @@ class OpBuilder:
             return self._slice(value, axis, 0, extent, type)
         if type.dtype not in _PAD_TYPES and promoted_type(type.dtype, "Pad", self._opset) is None:
             missing = (*shape[:axis], extent - old, *shape[axis + 1 :])
-            (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
-            return result
+            return self.result("Concat", [value, self._zeros(value, missing)], type, {"axis": axis})
         pads = [0] * (2 * len(shape))
         pads[len(shape) + axis] = extent - old
         if self._opset < 11:
@@ -333,12 +340,11 @@ class OpBuilder:
         """The output of a new data-movement op, on a promoted element type if the op does not support this one."""
         wide = promoted_type(type.dtype, op_type, self._opset)
         if wide is None:
-            (result,) = self.op(op_type, [value, *rest], [type], attributes)
-            return result
+            return self.result(op_type, [value, *rest], type, attributes)
         source = self._promoted.get(value)
         if source is None or source.dtype is not wide:
             source = self.cast(value, wide)
-        (moved,) = self.op(op_type, [source, *rest], [TensorType(wide, type.shape)], attributes)
+        moved = self.result(op_type, [source, *rest], TensorType(wide, type.shape), attributes)
         result = self.cast(moved, type.dtype)
         self._promoted[result] = moved
         return result
@@ -376,7 +382,7 @@ class OpBuilder:
         shapes: dict[Value, Value] = {}
         for array, _, is_axis in (source for _, source in found if source is not None):
             if is_axis and array not in shapes:
-                (shapes[array],) = self.op("Shape", [array], [TensorType(DType.INT64, (len(array.dims),))])
+                shapes[array] = self.result("Shape", [array], TensorType(DType.INT64, (len(array.dims),)))
         return computed_list(
             self,
             [number if source is None else (shapes.get(source[0], source[0]), source[1]) for number, source in found],
@@ -389,8 +395,7 @@ class OpBuilder:
         if known == shape:
             return zeros
         repeats = tuple(1 if isinstance(dim, int) else dim for dim in shape)
-        (result,) = self.op("Tile", [zeros, self._extents_tensor(value, repeats)], [type])
-        return result
+        return self.result("Tile", [zeros, self._extents_tensor(value, repeats)], type)
 
 
 def computed_list(build: OpBuilder, entries: Sequence[int | tuple[Value, int]]) -> Value:
@@ -401,11 +406,10 @@ def computed_list(build: OpBuilder, entries: Sequence[int | tuple[Value, int]]) 
             pieces.append(build.constant(np.asarray([entry], dtype=np.int64), "extent"))
         else:
             position = build.constant(np.asarray([entry[1]], dtype=np.int64), "index")
-            pieces += build.op("Gather", [entry[0], position], [TensorType(DType.INT64, (1,))])
+            pieces.append(build.result("Gather", [entry[0], position], TensorType(DType.INT64, (1,))))
     if not pieces:
         return build.constant(np.zeros(0, np.int64), "extents")
-    (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
-    return result
+    return build.result("Concat", pieces, TensorType(DType.INT64, (len(pieces),)), {"axis": 0})
 
 
 def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:

@@ -170,7 +170,7 @@ class ExportedGroupNormalization(GroupNormalization):
         for kind, index, neutral in (("Mul", 1, 1), ("Add", 2, 0)):
             numbers = op.constant(index)
             if numbers is None or not bool((numbers == neutral).all()):
-                (y,) = build.op(kind, [y, per_channel(op, build, index, shape)], [type])
+                y = build.result(kind, [y, per_channel(op, build, index, shape)], type)
         build.set_canonical_output(0, y)
 
 
@@ -188,13 +188,12 @@ def normalized(op: Op, build: OpBuilder, x: Value, type: TensorType) -> Value:
     grouped = TensorType(dtype, (shape[0], groups, _volume(shape, groups)))
     scale, bias = (build.constant(np.full(groups, each, dtype.numpy), "group") for each in (1, 0))
     attributes = {"epsilon": op.attributes.get("epsilon", 1e-5)}
-    (y,) = build.op("InstanceNormalization", [build.reshape(x, shape_of(grouped)), scale, bias], [grouped], attributes)
+    y = build.result("InstanceNormalization", [build.reshape(x, shape_of(grouped)), scale, bias], grouped, attributes)
     unknown = [dim for dim in type.shape or () if isinstance(dim, Extent) and dim != shape[0]]
     if type.shape is not None and len(unknown) < 2:
         return build.reshape(y, type.shape)
-    (extents,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(shape),))])
-    (result,) = build.op("Reshape", [y, extents], [type])
-    return result
+    extents = build.result("Shape", [x], TensorType(DType.INT64, (len(shape),)))
+    return build.result("Reshape", [y, extents], type)
 
 
 def per_channel(op: Op, build: OpBuilder, index: int, shape: Shape) -> Value:

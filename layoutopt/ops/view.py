@@ -204,11 +204,11 @@ class ShapeOp(LayoutRule):
     def lower(self, op: Op, build: OpBuilder) -> None:
         """Known extents as constants, the others gathered from the shape of the array."""
         shape, array = op.x.dims, build.input(0)
-        (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (rank_of(array),))])
+        extents = build.result("Shape", [array], TensorType(DType.INT64, (rank_of(array),)))
         positions = {part.axis: position for position, part in enumerate(build.format(X).parts) if not part.block}
         selected = range(len(shape))[self._selected(op, len(shape))]
         dims = ((shape[axis], positions[axis]) for axis in selected)
         result = computed_list(build, [dim if isinstance(dim, int) else (extents, position) for dim, position in dims])
         if op.op_type == "Size":
-            (result,) = build.op("ReduceProd", [result], [TensorType(DType.INT64, ())], {"keepdims": 0})
+            result = build.result("ReduceProd", [result], TensorType(DType.INT64, ()), {"keepdims": 0})
         build.set_output(0, result)

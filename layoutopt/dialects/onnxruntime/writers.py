@@ -68,8 +68,7 @@ def kernel_call(
     builder: OpBuilder, kind: str, inputs: Sequence[Value | None], shape: Shape, **fields: Attribute
 ) -> Value:
     """The output of a new kernel call of the domain."""
-    (result,) = builder.op(kind, inputs, [float32_type(shape)], fields, DOMAIN)
-    return result
+    return builder.result(kind, inputs, float32_type(shape), fields, DOMAIN)
 
 
 _W = Slot("in", 1)
@@ -265,7 +264,7 @@ def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -
     image = builder.reshape(array, (batch, blocks, height, width, block))
     operands = [image]
     operands.insert(1 - index, builder.expand(builder.reshape(numbers, (samples, blocks, 1, 1, block)), image, 2))
-    (result,) = builder.op(op.op_type, operands, [float32_type(image.dims)])
+    result = builder.result(op.op_type, operands, float32_type(image.dims))
     return builder.reshape(result, builder.declared(Y))
 
 
@@ -366,7 +365,7 @@ def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int
         return None
     given = builder.constant(np.asarray(numbers, np.int64 if scales is None else np.float32), "scales")
     inputs = [builder.reshape(raw, before), builder.declared_input(1), *([None] if scales is None else []), given]
-    (result,) = builder.op(op.op_type, inputs, [float32_type(after)], attributes)
+    result = builder.result(op.op_type, inputs, float32_type(after), attributes)
     return [builder.reshape(result, builder.declared(Y))]
 
 
