@@ -116,10 +116,9 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, label: Label) -> _Draft:
         for value in recorded.outputs:
             if value is not None:
                 values[value] = body.add_value(Value(f"t{len(values)}", OpaqueType()))
-        sides = (tuple(value and values[value] for value in side) for side in (recorded.inputs, recorded.outputs))
         is_literal = label.replaces_attributes
         attributes = recorded.attributes if is_literal else _referenced(op, recorded, draft.attributes)
-        body.add_op(recorded.copy(*sides, attributes=dict(attributes)))
+        body.add_op(recorded.copy_on(values, attributes=dict(attributes)))
     body.outputs = [values[builder.outputs[index]] for index in sorted(builder.outputs)]
     draft.attributes.update(label.attributes)
     rule = rule_of(op)

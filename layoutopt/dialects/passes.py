@@ -99,9 +99,8 @@ def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
         data = data.data
     copies = {each: graph.new_value(f"{value.name}/{each.name}", each.type, data=each.data) for each in part.values}
     for number, op in enumerate(part.ops):
-        inputs, outputs = (tuple(each and copies[each] for each in side) for side in (op.inputs, op.outputs))
-        copy = op.copy(inputs, outputs, name=f"{value.name}/{op.name or number}", order=(), origin=None)
-        graph.add_op(copy, first=True)
+        name = f"{value.name}/{op.name or number}"
+        graph.add_op(op.copy_on(copies, name=name, order=(), origin=None), first=True)
     source = result = copies[part.outputs[0]]
     value.data = None
     layout = graph.add_op(Op("Identity", (source,), (value,), name=f"{value.name}__layout"), first=True)

@@ -4,7 +4,7 @@ A *logical tensor* is what ONNX defines: axes in its order, and a logical shape.
 way its elements are stored: a `Format`, the state of the padding elements of that format, and the device of a platform.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from functools import cache
@@ -390,6 +390,11 @@ class Op:
         """
         changes = {"attributes": dict(self.attributes), **changes}
         return replace(self, inputs=inputs, outputs=outputs, **changes)
+
+    def copy_on(self, copies: "Mapping[Value, Value]", **changes: Any) -> "Op":
+        """A new op like this one on the copies of its operands, as of `copy`."""
+        inputs, outputs = (tuple(each and copies[each] for each in side) for side in (self.inputs, self.outputs))
+        return self.copy(inputs, outputs, **changes)
 
     @property
     def kind(self) -> str:

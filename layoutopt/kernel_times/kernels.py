@@ -117,11 +117,9 @@ class LoweredKernel(Record, eq=False, dict=True):
             if value is not None and value not in operands:
                 name = f"{'x' if slot.side == 'in' else 'y'}{slot.index}"
                 operands[value] = graph.add_value(_kernel_value(value, name, formats.get(slot)))
-        inputs, outputs = (tuple(value and operands[value] for value in some) for some in (op.inputs, op.outputs))
-        alone = op.copy(inputs, outputs, name="kernel", order=())
-        storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
-        alone.signature = Signature(*storages)
-        graph.add_op(alone)
+        alone = graph.add_op(op.copy_on(operands, name="kernel", order=()))
+        inputs, outputs = alone.inputs, alone.outputs
+        alone.signature = Signature(*(tuple(each and each.storage for each in some) for some in (inputs, outputs)))
         graph.inputs += [each for each in dict.fromkeys(inputs) if each is not None and not each.is_constant]
         graph.outputs += [each for each in outputs if each is not None]
         return cls(graph)

@@ -288,8 +288,7 @@ def convolution_graph(op: Op, tiling: Tiling, block: int, rewriter: type["Winogr
     copies = {each: graph.new_value("x", each.type, data=each.data) for each in operands}
     graph.inputs += [each for each in copies.values() if each.data is None]
     graph.outputs.append(graph.new_value("y", op.y.type))
-    inputs = tuple(each and copies[each] for each in op.inputs)
-    copy = graph.add_op(op.copy(inputs, tuple(graph.outputs), name="convolution", order=()))
+    copy = graph.add_op(op.copy_on({**copies, op.y: graph.outputs[0]}, name="convolution", order=()))
     if filter_growth(tiling) > 1:
         rewriter(graph, copy, tiling, block).run()
     return graph
