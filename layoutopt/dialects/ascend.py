@@ -58,12 +58,7 @@ _CUBE_FLOAT32 = 8  # C0 of float32 on chips whose cube computes it
 _BLOCKS = (16, _CUBE_FLOAT32, 32, 64, 128, 256)
 
 
-def common_origin(formats: Sequence[Format], dtype: DType) -> tuple[str, list[str]] | None:
-    """An origin format under which all given formats of one tensor have names, and the names; None if there is none."""
-    return next(_common_origins(formats, dtype), None)
-
-
-def _common_origins(formats: Sequence[Format], dtype: DType) -> Iterator[tuple[str, list[str]]]:
+def common_origins(formats: Sequence[Format], dtype: DType) -> Iterator[tuple[str, list[str]]]:
     """The origin formats under which all given formats of one tensor have names, and the names.
 
     The axes of the tensor may be permuted for that: a Transpose moves no bytes here, so a conversion in front of it is the same
@@ -359,7 +354,7 @@ TRANSDATA = frozenset(
 
 def _transdata(src: Format, dst: Format, dtype: DType) -> tuple[str, str] | None:
     """The names of two formats under one origin format, if TransData converts between them."""
-    found = ((names[0], names[1]) for _, names in _common_origins([src, dst], dtype))
+    found = ((names[0], names[1]) for _, names in common_origins([src, dst], dtype))
     return next((names for names in found if names in TRANSDATA), None)
 
 

@@ -159,7 +159,7 @@ class Storage(Record):
         """The format with the letters `axes` (see `Format.text`), and the state of the padding unless it is ZERO."""
         return self.format.text(axes) + ("" if self.padding is Padding.ZERO else f"({self.padding} padding)")
 
-    def placed_text(self, axes: str = "") -> str:
+    def placed_text(self, axes: str) -> str:
         """The text with the device, if there is one."""
         return f"{self.text(axes)} on {self.device}" if self.device else self.text(axes)
 

@@ -43,15 +43,11 @@ def given_integers(op: Op, name: str, index: int) -> tuple[int, ...] | None:
 
 
 def with_integers(
-    op: Op, build: OpBuilder, name: str, index: int, numbers: Array, *, is_attribute: bool
+    build: OpBuilder, name: str, numbers: Array, *, is_attribute: bool
 ) -> tuple[dict[str, Attribute], list[Value | None]]:
-    """The physical operands of an op with other integers in an attribute or in an input."""
-    inputs = [None if each == index else build.input(each) for each in range(len(op.inputs))]
-    if is_attribute:
-        return {name: tuple(numbers.tolist()) if numbers.ndim else int(numbers)}, inputs
-    inputs += [None] * (index + 1 - len(inputs))
-    inputs[index] = build.constant(numbers, name)
-    return {}, inputs
+    """The attributes and inputs of an op of one input, with integers in an attribute or in a second input."""
+    x = build.input(0)
+    return ({name: tuple(numbers.tolist())}, [x]) if is_attribute else ({}, [x, build.constant(numbers, name)])
 
 
 # --- reductions ---
@@ -91,9 +87,7 @@ class Reduction(AxiswiseRule):
         target = present_type(build.output_type(0))
         dims = positions(build.format(X), self.reduced_axes(op) or ())
         is_attribute = op.version < (13 if op.op_type == "ReduceSum" else 18)
-        attributes, inputs = with_integers(
-            op, build, "axes", 1, np.asarray(dims, dtype=np.int64), is_attribute=is_attribute
-        )
+        attributes, inputs = with_integers(build, "axes", np.asarray(dims, np.int64), is_attribute=is_attribute)
         shape = tuple(dim for position, dim in enumerate(shape_of(inputs[0])) if position not in dims)
         attributes = {**op.attributes, **attributes, "keepdims": 0}
         result = build.result(op.op_type, inputs, TensorType(target.dtype, shape), attributes)
@@ -299,7 +293,7 @@ class Split(ConcatOrSplit):
         is_even = op.input(1) is None and not is_attribute and len(set(lengths)) == 1
         if block == 1 or is_even:
             return super().physical_operands(op, build)
-        changed, inputs = with_integers(op, build, "split", 1, np.asarray(lengths, np.int64), is_attribute=is_attribute)
+        changed, inputs = with_integers(build, "split", np.asarray(lengths, np.int64), is_attribute=is_attribute)
         return {"axis": self.physical_axis(op, build), **changed, "num_outputs": None}, inputs
 
 

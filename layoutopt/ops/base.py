@@ -189,8 +189,7 @@ class LayoutRule:
         arrays of the logical shapes in canonical formats, between conversions.
         """
         if self.is_layout_agnostic(op, chosen_signature(op)):
-            attributes, inputs = self.physical_operands(op, build)
-            lower_directly(op, build, attributes, inputs)
+            lower_directly(op, build, *self.physical_operands(op, build))
             return
         types = [None if value is None else value.type_with(value.shape) for value in op.outputs]
         results = build.op(op.op_type, self.canonical_inputs(op, build), types, op.attributes)
@@ -455,10 +454,7 @@ def _badness(signature: Signature) -> tuple[int, ...]:
 
 
 def lower_directly(
-    op: Op,
-    build: OpBuilder,
-    attributes: Mapping[str, Attribute | None] = MappingProxyType({}),
-    inputs: Sequence[Value | None] | None = None,
+    op: Op, build: OpBuilder, attributes: Mapping[str, Attribute | None], inputs: Sequence[Value | None]
 ) -> None:
     """Write the same op on the physical arrays.
 
@@ -466,10 +462,8 @@ def lower_directly(
         op: the op.
         build: records the new op.
         attributes: attributes that differ from those of the op; None for those that are left out.
-        inputs: all inputs, if they differ from the physical inputs of the op.
+        inputs: all inputs.
     """
-    if inputs is None:
-        inputs = [build.input(index) for index in range(len(op.inputs))]
     present = [index for index, value in enumerate(op.outputs) if value is not None]
     types = [build.output_type(index) for index in range(max(present, default=-1) + 1)]
     changed = {**op.attributes, **attributes}

@@ -67,7 +67,7 @@ def planned_ops(graph: Graph) -> list[Op]:
 
 
 def graph_report(
-    graph: Graph, cost_model: CostModel, sizes: Sizes = NO_SIZES, *, keeps_qdq_groups: bool = False
+    graph: Graph, cost_model: CostModel, sizes: Sizes, *, keeps_qdq_groups: bool = False
 ) -> tuple[list[OpReport], list[CastReport]]:
     """The reports of all `planned_ops` of a graph, and of all its CastData ops, in order.
 

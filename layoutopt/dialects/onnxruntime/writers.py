@@ -218,16 +218,16 @@ def _aligned(shape: Shape, rank: int) -> Shape:
     return (1,) * (rank - len(shape)) + tuple(shape)
 
 
-def _only(op: Op, builder: OpBuilder, count: int, first: int = 0) -> Shape:
-    """The shape of the result with extents of 1, but for the outer parts from `first` to `count`: batch and channels."""
-    kept = {part.axis for part in builder.format(Y).parts[first:count]}
+def _only(op: Op, builder: OpBuilder, first: int = 0) -> Shape:
+    """The shape of the result with extents of 1, but for the outer parts from `first` on: batch and channels."""
+    kept = {part.axis for part in builder.format(Y).parts[first:2]}
     return tuple(extent if axis in kept else 1 for axis, extent in enumerate(op.y.dims))
 
 
 def _scale_and_shift(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] | None:
     """Filter and bias of the convolution that multiplies by, adds or subtracts the constant input `index`, if it can."""
     numbers = op.constant(index)
-    if numbers is None or shape != _only(op, builder, 2, 1) or (op.op_type == "Sub" and index == 0):
+    if numbers is None or shape != _only(op, builder, 1) or (op.op_type == "Sub" and index == 0):
         return None
     flat: Array = np.pad(numbers.reshape(-1), (0, estimated_extent(builder.declared(Y)[1]) - numbers.size))
     scale = flat if op.op_type == "Mul" else np.ones_like(flat)
@@ -240,7 +240,7 @@ def _scale_and_shift(op: Op, builder: OpBuilder, index: int, shape: Shape) -> li
 def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] | None:
     """The filter of the convolution that multiplies by the computed input `index`, a number per sample and channel."""
     gate, (batch, channels, *_) = builder.declared_input(index), builder.declared(Y)
-    if op.op_type != "Mul" or gate is None or not isinstance(batch, int) or shape != _only(op, builder, 2):
+    if op.op_type != "Mul" or gate is None or not isinstance(batch, int) or shape != _only(op, builder):
         return None
     groups = batch * estimated_extent(channels)
     return [builder.reshape(gate, (groups, 1, 1, 1))] if estimated_volume(gate.dims) == groups else None
@@ -256,7 +256,7 @@ def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -
     batch, channels, height, width = builder.declared(Y)
     first = builder.format(Y).parts[0].axis
     samples, without = shape[first], tuple(1 if axis == first else extent for axis, extent in enumerate(shape))
-    if numbers is None or array is None or without != _only(op, builder, 2, 1) or samples not in (1, batch):
+    if numbers is None or array is None or without != _only(op, builder, 1) or samples not in (1, batch):
         return None
     if product(numbers.dims) != product((samples, channels)):
         return None
