@@ -35,7 +35,7 @@ from layoutopt.cost_models.spec import Fraction, KernelSpec
 from layoutopt.cost_models.target_files import Table, merge
 from layoutopt.errors import TargetError
 from layoutopt.formats import Format
-from layoutopt.ir.graph import DOMAIN, is_cast
+from layoutopt.ir.graph import DOMAIN, cast_storages, is_cast
 from layoutopt.ir.types import DType, Op, Signature, TensorType
 from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes
@@ -364,9 +364,7 @@ def price(kernel: LoweredKernel, model: RooflineModel) -> float:
     op, signature = kernel.op, kernel.op.signature
     assert signature is not None
     if is_cast(op):
-        source, target = signature.inputs[0], signature.outputs[0]
-        assert source is not None and target is not None
-        return model.conversion_seconds(op.x, source, target)
+        return model.conversion_seconds(op.x, *cast_storages(op))
     return model.kernel_seconds(op, signature)
 
 

@@ -28,7 +28,7 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.formats.ascend import C1HWNCoC0, FilterLayout, FractalZC04, GroupedFractalZ, pack_filter
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
-from layoutopt.ir.graph import DOMAIN, Graph, is_cast
+from layoutopt.ir.graph import DOMAIN, Graph, cast_storages, is_cast
 from layoutopt.ir.sizes import is_symbolic
 from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Signature, Slot, Storage, Value
 from layoutopt.ops import X, Y, rule_of
@@ -360,9 +360,9 @@ def _transdata(src: Format, dst: Format, dtype: DType) -> tuple[str, str] | None
 
 def _route(op: Op) -> list[Format]:
     """The formats of a conversion by TransData and Transposes, the fewest steps; the two ends if there is no such way."""
-    source, result, dtype = op.x.storage, op.y.storage, op.x.dtype
-    assert source is not None and result is not None and dtype is not None
-    ends, plain = (source.format, result.format), [Format.plain(order) for order in _orders(source.format.rank)]
+    dtype, ends = op.x.dtype, [each.format for each in cast_storages(op)]
+    assert dtype is not None
+    plain = [Format.plain(order) for order in _orders(ends[0].rank)]
 
     def is_step(src: Format, dst: Format) -> bool:
         return (src.is_plain and dst.is_plain) or _transdata(src, dst, dtype) is not None
@@ -372,13 +372,13 @@ def _route(op: Op) -> list[Format]:
             way = [ends[0], *between, ends[1]]
             if all(is_step(*step) for step in pairwise(way)):
                 return way
-    return [*ends]
+    return ends
 
 
 def _cast(op: Op) -> Label | None:
     """The label of a TransData; None if there is none for this pair of formats."""
-    source, result, dtype = op.x.storage, op.y.storage, op.x.dtype
-    assert dtype is not None and source is not None and result is not None
+    (source, result), dtype = cast_storages(op), op.x.dtype
+    assert dtype is not None
     names = _transdata(source.format, result.format, dtype)
     if names is None:
         return None

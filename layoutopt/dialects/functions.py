@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
-from layoutopt.ir.graph import CAST, DOMAIN, Graph, is_cast, to_text
+from layoutopt.ir.graph import CAST, DOMAIN, Graph, cast_storages, is_cast, to_text
 from layoutopt.ir.types import Attribute, DType, Function, Op, Opaque, OpaqueType, ReferenceAttribute, Value
 from layoutopt.ops import rule_of
 from layoutopt.ops.builder import OpBuilder
@@ -53,8 +53,7 @@ class Functions(Dialect):
         """The label of a call: CastData with two formats; for other ops the first formats in the name, and the signature."""
         assert op.signature is not None
         if is_cast(op):
-            source, result = op.x.storage, op.y.storage
-            assert source is not None and result is not None
+            source, result = cast_storages(op)
             return Label(CAST, {"src_format": str(source.format), "dst_format": str(result.format)})
         return Label(f"{op.op_type}_{_formats(op)}", {"formats": str(op.signature)})
 

@@ -537,6 +537,13 @@ def is_cast(op: Op | None) -> bool:
     return op is not None and op.op_type == CAST and op.domain == DOMAIN
 
 
+def cast_storages(cast: Op) -> tuple[Storage, Storage]:
+    """The storages of the operand and the result of a CastData."""
+    source, result = cast.x.storage, cast.y.storage
+    assert source is not None and result is not None, cast
+    return source, result
+
+
 def storage_name(value: Value, storage: Storage) -> str:
     """The name of the copy of a value's tensor in a storage: with a format that is not canonical, and with another device."""
     name = value.tensor if storage.format.is_canonical else name_with_format(value, storage)
