@@ -33,9 +33,7 @@ class EqualizeMatmulRanks(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the products whose operands are both float16."""
         for op in graph.ops:
-            operands = [
-                value for value in op.inputs if value is not None and value.dtype is DType.FLOAT16 and value.rank
-            ]
+            operands = [value for value in op.present_inputs if value.dtype is DType.FLOAT16 and value.rank]
             if op.kind == "MatMul" and len(operands) == 2:
                 smaller, larger = sorted(operands, key=lambda value: len(value.dims))
                 missing = len(larger.dims) - len(smaller.dims)

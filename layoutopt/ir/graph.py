@@ -58,7 +58,7 @@ def _output_edges(op: Op) -> list[tuple[Op, Value, int]]:
 
 def _is_topological(ops: Sequence[Op]) -> bool:
     """Whether every op is behind the producers of its operands."""
-    pending = {value for op in ops for value in op.outputs if value is not None}
+    pending = {value for op in ops for value in op.present_outputs}
     for op in ops:
         if not pending.isdisjoint(op.inputs):
             return False
@@ -178,7 +178,7 @@ class Graph:
 
     def producers(self, op: Op) -> list[Op]:
         """The ops that compute the inputs of `op`, each once."""
-        found = (self.producer(value) for value in op.inputs if value is not None)
+        found = map(self.producer, op.present_inputs)
         return list(dict.fromkeys(each for each in found if each is not None))
 
     def uses(self, value: Value) -> list[Use]:
@@ -392,7 +392,7 @@ class Graph:
 
     def remove_op(self, op: Op) -> None:
         """Remove an op and its outputs, which have no uses."""
-        outputs = [value for value in op.outputs if value is not None]
+        outputs = op.present_outputs
         self._digraph.remove_edges_from(_output_edges(op))
         for value in outputs:
             self.remove_value(value)

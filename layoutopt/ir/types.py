@@ -429,6 +429,21 @@ class Op:
         """Input `index`; None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    @property
+    def present_inputs(self) -> "list[Value]":
+        """The inputs without absent ones."""
+        return [value for value in self.inputs if value is not None]
+
+    @property
+    def present_outputs(self) -> "list[Value]":
+        """The outputs without absent ones."""
+        return [value for value in self.outputs if value is not None]
+
+    @property
+    def values(self) -> "list[Value]":
+        """The present inputs and outputs."""
+        return self.present_inputs + self.present_outputs
+
     def slots(self) -> list[Slot]:
         """The slots that hold a value, inputs first."""
         ins = [Slot("in", index) for index, value in enumerate(self.inputs) if value is not None]

@@ -106,7 +106,7 @@ class LoweredKernel(Record, eq=False, dict=True):
         """
         op = _without_epilogue(op, opsets.get("", 1))
         opaque = any(isinstance(each, Opaque) for each in op.attributes.values())
-        if op.bodies or opaque or not all(_is_timed(each) for each in (*op.inputs, *op.outputs) if each is not None):
+        if op.bodies or opaque or not all(map(_is_timed, op.values)):
             return None
         graph = Graph("kernel", dict(opsets))
         graph.stage = "cast"

@@ -501,9 +501,7 @@ def discontinuous_inputs(op: Op) -> list[Value]:
     """The floating-point inputs of a discontinuous op; none for other ops and for quantisation."""
     if flags(op).is_shape_query or flags(op).is_quantized:
         return []
-    has_integers = any(
-        value.dtype is not None and not value.dtype.is_float for value in op.outputs if value is not None
-    )
+    has_integers = any(value.dtype is not None and not value.dtype.is_float for value in op.present_outputs)
     if op.op_type not in _DISCONTINUOUS and not has_integers:
         return []
-    return [value for value in op.inputs if value is not None and value.dtype is not None and value.dtype.is_float]
+    return [value for value in op.present_inputs if value.dtype is not None and value.dtype.is_float]

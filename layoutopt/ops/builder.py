@@ -323,7 +323,7 @@ class OpBuilder:
         for op in reversed(self.ops):
             if not read.isdisjoint(op.outputs):
                 kept.append(op)
-                read.update(value for value in op.inputs if value is not None)
+                read.update(op.present_inputs)
         self.ops = kept[::-1]
         self.constants = [constant for constant in self.constants if constant in read]
 
@@ -459,4 +459,4 @@ def replace_op(graph: Graph, op: Op, builder: OpBuilder) -> None:
 
 def first_name(op: Op) -> str:
     """The name of the first output of an op, or its type."""
-    return next((value.name for value in op.outputs if value is not None), op.op_type)
+    return next((value.name for value in op.present_outputs), op.op_type)

@@ -49,7 +49,7 @@ class View(LayoutRule):
 
     @override
     def inapplicability(self, op: Op) -> str:
-        lists = (dims for value in op.inputs if value is not None for dims in (value.shape, value.elements))
+        lists = (dims for value in op.present_inputs for dims in (value.shape, value.elements))
         known = {dim for dims in lists for dim in dims or ()}
         unknown = [str(dim) for dim in op.y.dims if not isinstance(dim, int) and dim not in known]
         return f"no operand has the extents {', '.join(unknown)}" if len(unknown) > 1 else ""

@@ -266,7 +266,7 @@ def physical_bytes(value: Value, sizes: Sizes, storage: Storage | None = None) -
 
 def first_output(op: Op) -> str:
     """The name of the first output of an op, which identifies an op without a name."""
-    return next((value.name for value in op.outputs if value is not None), "")
+    return next((value.name for value in op.present_outputs), "")
 
 
 def dim_reports(sizes: Sizes) -> list[DimReport]:

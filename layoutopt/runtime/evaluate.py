@@ -139,7 +139,7 @@ def _constant_subgraph(graph: Graph, targets: Sequence[Value]) -> Graph:
         producer = graph.producer(value)
         if producer is not None and is_foldable(producer):
             ops[producer] = None
-            pending.extend(other for other in (*producer.inputs, *producer.outputs) if other is not None)
+            pending.extend(producer.values)
         elif value.data is None:
             raise ModelError("is not computed from constants alone", where=value.name)
     for op in ops:
