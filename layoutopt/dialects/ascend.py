@@ -30,7 +30,7 @@ from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import DOMAIN, Graph, cast_storages, is_cast
 from layoutopt.ir.sizes import is_symbolic
-from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, Attributes, Data, DType, Op, Operands, Signature, Slot, Storage, Value
 from layoutopt.ops import X, Y, rule_of
 from layoutopt.ops.builder import OpBuilder, write_plain
 from layoutopt.record import Record
@@ -275,7 +275,7 @@ def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ,
     value = builder.transpose(value, (1, 3, 0, 2, 4, 5))
     if together > 1:  # the diagonal of a square matrix of groups
         flat, count = builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together
-        slices = [builder.constant(np.asarray([each], np.int64), "slice") for each in (0, count**2, 0, count + 1)]
+        slices = [builder.integers([each], "slice") for each in (0, count**2, 0, count + 1)]
         value = builder.result("Slice", [flat, *slices], flat.type_with((count, *flat.dims[1:])))
     value = builder.reshape(value, (together, gathers, own, inputs, pixels))
     value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
@@ -299,7 +299,7 @@ class Ascend(Functions):
         """The label with the operator and format names of Ascend's compiler, if it names all formats of the op."""
         return (_cast(op) if is_cast(op) else _call(op)) or super().label(op)
 
-    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Write a function call; filters that no format can describe are packed first, conversions are TransData in steps."""
         if is_cast(op) and builder.ops:
             self._write_steps(graph, op, builder, outputs)
@@ -309,7 +309,7 @@ class Ascend(Functions):
             read_packed_filter(graph, op, builder, filter)
         super().write(graph, op, builder, outputs)
 
-    def _write_steps(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def _write_steps(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Write a conversion as TransData between pairs of `TRANSDATA`, Transposes of plain formats, and Reshapes."""
         formats = _route(op)
         if {each.op_type for each in builder.ops} == {"Reshape"} or all(each.is_plain for each in formats):
@@ -330,7 +330,7 @@ class Ascend(Functions):
             given = steps.input(0)
             assert given is not None
             steps.set_output(0, steps.convert(given, before, after, logical.dims))
-            self.write(graph, step, steps, [output])
+            self.write(graph, step, steps, (output,))
             value = output
 
 
@@ -382,7 +382,7 @@ def _cast(op: Op) -> Label | None:
     names = _transdata(source.format, result.format, dtype)
     if names is None:
         return None
-    attributes: dict[str, Attribute] = dict(zip(("src_format", "dst_format"), names, strict=True))
+    attributes: Attributes = dict(zip(("src_format", "dst_format"), names, strict=True))
     attributes |= {"src_subformat": 0, "dst_subformat": 0, "groups": 1}
     return Label(CAST, attributes, ASCEND, has_overloads=True, replaces_attributes=True)
 
@@ -401,7 +401,7 @@ def _call(op: Op) -> Label | None:
         return None
     given, computed = (tuple(each or "" for each in side) for side in (inputs, outputs))
     first = dict.fromkeys(side[0] for side in (given, computed) if side and side[0])
-    attributes: dict[str, Attribute] = {"input_formats": given, "output_formats": computed}
+    attributes: Attributes = {"input_formats": given, "output_formats": computed}
     attributes |= _kernel_shape(op)
     registered = _registered(op, filter)
     if registered is not None:
@@ -410,7 +410,7 @@ def _call(op: Op) -> Label | None:
     return Label("_".join([op.op_type, *first]), attributes, ASCEND, has_overloads=True)
 
 
-def _registered(op: Op, filter: PackedFilter | None) -> tuple[str, dict[str, Attribute]] | None:
+def _registered(op: Op, filter: PackedFilter | None) -> tuple[str, Attributes] | None:
     """The operator that CANN registers for a product or convolution, and its attributes; None for other ops.
 
     Strides and dilations count all axes of the image; pads are those before and behind each spatial axis. A signal is an image
@@ -428,12 +428,12 @@ def _registered(op: Op, filter: PackedFilter | None) -> tuple[str, dict[str, Att
     return _convolution(op, rank - 2, is_depthwise=filter is not None and isinstance(filter.storage, C1HWNCoC0))
 
 
-def _convolution(op: Op, spatial: int, *, is_depthwise: bool) -> tuple[str, dict[str, Attribute]]:
+def _convolution(op: Op, spatial: int, *, is_depthwise: bool) -> tuple[str, Attributes]:
     row = (1,) if spatial == 1 else ()
     strides, dilations = (op.integers(name, (1,) * spatial) for name in ("strides", "dilations"))
     pads = op.integers("pads", (0,) * 2 * spatial)
     sides = (0, 0) * len(row) + tuple(pads[side] for axis in range(spatial) for side in (axis, axis + spatial))
-    attributes: dict[str, Attribute] = {
+    attributes: Attributes = {
         "strides": (1, 1, *row, *strides),
         "pads": sides,
         "dilations": (1, 1, *row, *dilations),
@@ -445,7 +445,7 @@ def _convolution(op: Op, spatial: int, *, is_depthwise: bool) -> tuple[str, dict
     return ("Conv3D" if spatial == 3 else "Conv2D"), attributes | {"groups": op.integer("group", 1)}
 
 
-def _kernel_shape(op: Op) -> dict[str, Attribute]:
+def _kernel_shape(op: Op) -> Attributes:
     """The attribute `kernel_shape` of a convolution, since the physical shape of its filter does not determine it."""
     rule = rule_of(op)
     if rule is None or rule.family not in ("convolution", "transposed_convolution"):

@@ -11,7 +11,7 @@ from math import prod
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import DOMAIN, Graph, cast_storages, is_cast
-from layoutopt.ir.types import DType, Op, Slot, Value
+from layoutopt.ir.types import DType, Op, Operands, Slot, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops import (
     LayoutRule,
@@ -99,7 +99,7 @@ class Dialect:
         del graph
         return 0
 
-    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Add the ops that the builder recorded for `op`, which compute `outputs`, to the lowered graph."""
         write_plain(graph, op, builder, outputs)
 

@@ -444,14 +444,14 @@ class Graph:
             self.version += 1
         op.inputs = tuple(inputs)
 
-    def set_inputs(self, op: Op, inputs: tuple[Value | None, ...]) -> None:
+    def set_inputs(self, op: Op, inputs: Operands) -> None:
         """Give an op another list of inputs."""
         self._digraph.remove_edges_from(_input_edges(op))
         op.inputs = inputs
         self._digraph.add_edges_from(_input_edges(op))
         self.version += 1
 
-    def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
+    def set_outputs(self, op: Op, outputs: Operands) -> None:
         """Give an op another list of outputs; the values that it computed before have no producer then."""
         self._digraph.remove_edges_from(_output_edges(op))
         op.outputs = outputs

@@ -349,6 +349,9 @@ Operands: TypeAlias = tuple[Value | None, ...]
 """The inputs or outputs of an op; None for an absent one."""
 
 
+Attributes: TypeAlias = dict[str, Attribute]
+
+
 @dataclass(eq=False)
 class Op:
     """One operation. Compared by identity; linked by the graph that owns it, which alone changes its operands.
@@ -368,7 +371,7 @@ class Op:
     overload: str = ""
     version: int = 0
     name: str = ""
-    attributes: dict[str, Attribute] = field(default_factory=dict)
+    attributes: Attributes = field(default_factory=dict)
     bodies: "dict[str, Graph]" = field(default_factory=dict)
     captured: int = 0
     order: tuple[int, ...] = ()

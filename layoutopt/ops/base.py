@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import numpy as np
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, Attribute, Attributes, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Affine, LinearMap, Pads, Side, letters_by_rank
 from layoutopt.ops.signatures import (
@@ -265,7 +265,7 @@ class LayoutRule:
         """The zeros added around the first input, on axes of known extent; None if the op does anything else."""
         return None
 
-    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, pads: Pads) -> Attributes | None:
         """The attributes with which the op pads its first input with these zeros too; None if there are none."""
         return None
 

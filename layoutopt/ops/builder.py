@@ -25,7 +25,20 @@ from layoutopt.formats import (
 )
 from layoutopt.ir.constants import Rearranged
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import (
+    Array,
+    ArrayData,
+    Attribute,
+    Attributes,
+    Data,
+    DType,
+    Op,
+    Operands,
+    Slot,
+    Storage,
+    TensorType,
+    Value,
+)
 from layoutopt.ops.signatures import estimated_extent, physical_type
 from layoutopt.record import Record
 
@@ -185,6 +198,10 @@ class OpBuilder:
         self.constants.append(value)
         return value
 
+    def integers(self, numbers: Sequence[int], stem: str) -> Value:
+        """A new constant list of integers."""
+        return self.constant(np.asarray(numbers, dtype=np.int64), stem)
+
     def op(
         self,
         op_type: str,
@@ -233,7 +250,7 @@ class OpBuilder:
 
     def cast(self, value: Value, dtype: DType) -> Value:
         """The elements of a value in another element type."""
-        attributes: dict[str, Attribute] = {"to": dtype.number}
+        attributes: Attributes = {"to": dtype.number}
         if dtype.label.startswith(("float8e4", "float8e5")):
             attributes["saturate"] = 0  # or infinities would become the largest numbers
         return self.result("Cast", [value], TensorType(dtype, value.shape), attributes)
@@ -249,7 +266,7 @@ class OpBuilder:
             copies = (*(1,) * (len(value.dims) - axes), *(1 if before == after else after for before, after in own))
             return self.result("Tile", [value, self._extents_tensor(like, copies)], type)
         if all(isinstance(extent, int) for extent in extents):
-            target = self.constant(np.asarray(extents, dtype=np.int64), "extents")
+            target = self.integers(extents, "extents")
         else:
             whole = self.result("Shape", [like], TensorType(DType.INT64, (rank,)))
             target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
@@ -302,7 +319,7 @@ class OpBuilder:
         pads[len(shape) + axis] = extent - old
         if self._opset < 11:
             return self._move("Pad", value, [], type, {"pads": tuple(pads)})
-        return self._move("Pad", value, [self.constant(np.asarray(pads, dtype=np.int64), "pads")], type)
+        return self._move("Pad", value, [self.integers(pads, "pads")], type)
 
     def set_output(self, index: int, value: Value) -> None:
         """Record the physical output, reshaped to the shape of the lowered graph's value, which the dialect declares."""
@@ -356,7 +373,7 @@ class OpBuilder:
     def _slice(self, value: Value, axis: int, start: int, end: int, type: TensorType) -> Value:
         if self._opset < 10:
             return self._move("Slice", value, [], type, {"starts": (start,), "ends": (end,), "axes": (axis,)})
-        numbers = [self.constant(np.asarray([number], dtype=np.int64), "slice") for number in (start, end, axis)]
+        numbers = [self.integers([number], "slice") for number in (start, end, axis)]
         return self._move("Slice", value, numbers, type)
 
     def _target(self, value: Value, shape: Shape) -> Value:
@@ -364,7 +381,7 @@ class OpBuilder:
         pairs = zip_longest(shape, value.dims[: len(shape)])
         numbers = [dim if isinstance(dim, int) else 0 if dim == source else -1 for dim, source in pairs]
         if numbers.count(-1) <= 1:
-            return self.constant(np.asarray(numbers, dtype=np.int64), "shape")
+            return self.integers(numbers, "shape")
         return self._extents_tensor(value, shape)
 
     def _extents_tensor(self, value: Value, shape: Shape) -> Value:
@@ -403,16 +420,16 @@ def computed_list(build: OpBuilder, entries: Sequence[int | tuple[Value, int]]) 
     pieces: list[Value | None] = []
     for entry in entries:
         if isinstance(entry, int):
-            pieces.append(build.constant(np.asarray([entry], dtype=np.int64), "extent"))
+            pieces.append(build.integers([entry], "extent"))
         else:
-            position = build.constant(np.asarray([entry[1]], dtype=np.int64), "index")
+            position = build.integers([entry[1]], "index")
             pieces.append(build.result("Gather", [entry[0], position], TensorType(DType.INT64, (1,))))
     if not pieces:
-        return build.constant(np.zeros(0, np.int64), "extents")
+        return build.integers((), "extents")
     return build.result("Concat", pieces, TensorType(DType.INT64, (len(pieces),)), {"axis": 0})
 
 
-def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
     """Add the recorded ops to the graph.
 
     Args:
@@ -453,7 +470,7 @@ def rewriting(graph: Graph, op: Op, stem: str) -> OpBuilder:
 def replace_op(graph: Graph, op: Op, builder: OpBuilder) -> None:
     """Write the ops that a builder of `rewriting` recorded in place of the op, which has one output."""
     result = graph.new_value(op.y.name, op.y.type)
-    write_plain(graph, op, builder, [result])
+    write_plain(graph, op, builder, (result,))
     graph.replace_value(op.y, result)
 
 

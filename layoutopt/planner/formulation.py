@@ -5,7 +5,7 @@ from zlib import crc32
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Padding, Signature, Storage, Value
+from layoutopt.ir.types import Op, Operands, Padding, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, canonical_storage, is_dequantizer, rule_of, storage_bytes
 from layoutopt.ops.region_ops import boundary
 from layoutopt.ops.view import View
@@ -121,7 +121,7 @@ class Formulation:
 
     def _option(self, op: Op, signature: Signature) -> Option:
         def pairs(
-            values: tuple[Value | None, ...], storages: tuple[Storage | None, ...], are_read: bool
+            values: Operands, storages: tuple[Storage | None, ...], are_read: bool
         ) -> tuple[tuple[int, int], ...]:
             return tuple(
                 (self.index[value], self._state(value, storage, are_read and (op, number) in self.groups.inner))

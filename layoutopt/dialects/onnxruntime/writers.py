@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from layoutopt.formats import Format, Shape, product
-from layoutopt.ir.types import Array, Attribute, Op, Slot, Value, float32_type
+from layoutopt.ir.types import Array, Attribute, Attributes, Op, Slot, Value, float32_type
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.along_axis import Slice
 from layoutopt.ops.builder import OpBuilder
@@ -80,7 +80,7 @@ NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], Sequence[Valu
 """Records an op with a kernel of the runtime; returns its outputs, or None if there is no kernel for these operands."""
 
 
-def image_attributes(op: Op) -> dict[str, Attribute]:
+def image_attributes(op: Op) -> Attributes:
     """The attributes of a convolution or pooling, those of signals for images of height 1."""
     attributes = dict(op.attributes)
     for name in ("kernel_shape", "strides", "dilations"):
@@ -341,7 +341,7 @@ def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[
         coordinates = None
     if scales is None or coordinates is None or scales[batch] != 1 or scales[channels] != 1:
         return _write_any_scales(op, builder, rule, (height, width))
-    fields: dict[str, Attribute] = {
+    fields: Attributes = {
         "mode": rule.mode(op),
         "coordinate_transformation_mode": coordinates,
         "scales": (1, 1, scales[height], scales[width]),
