@@ -118,7 +118,8 @@ class LoweredKernel(Record, eq=False, dict=True):
                 operands[value] = graph.add_value(_kernel_value(value, name, formats.get(slot)))
         alone = graph.add_op(op.copy_on(operands, name="kernel", order=()))
         inputs, outputs = alone.inputs, alone.outputs
-        alone.signature = Signature(*(tuple(each and each.storage for each in some) for some in (inputs, outputs)))
+        storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
+        alone.signature = Signature(*storages)
         graph.inputs += [each for each in dict.fromkeys(inputs) if each is not None and not each.is_constant]
         graph.outputs += [each for each in outputs if each is not None]
         return cls(graph)

@@ -265,8 +265,9 @@ class OpBuilder:
             own = zip(value.dims[-axes:], extents, strict=True)
             copies = (*(1,) * (len(value.dims) - axes), *(1 if before == after else after for before, after in own))
             return self.result("Tile", [value, self._extents_tensor(like, copies)], type)
-        if all(isinstance(extent, int) for extent in extents):
-            target = self.integers(extents, "extents")
+        known = [extent for extent in extents if isinstance(extent, int)]
+        if len(known) == axes:
+            target = self.integers(known, "extents")
         else:
             whole = self.result("Shape", [like], TensorType(DType.INT64, (rank,)))
             target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
