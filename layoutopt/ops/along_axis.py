@@ -4,16 +4,16 @@ An op counts elements along its axis, so the axis must not be blocked, unless Co
 the other axes may have any format.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Format
-from layoutopt.ir.types import Array, Attribute, Attributes, Op, Operands, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Array, Attributes, Op, Operands, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, positions
-from layoutopt.ops.base import PhysicalOperands, add_rule, register, state_of
+from layoutopt.ops.base import PhysicalAttributes, PhysicalOperands, add_rule, register, state_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.signatures import (
@@ -141,7 +141,7 @@ class OneAxis(AxiswiseRule):
         return axis
 
     @override
-    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> PhysicalAttributes:
         return {"axis": self.physical_axis(op, build)}
 
 

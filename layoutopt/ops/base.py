@@ -49,7 +49,11 @@ from layoutopt.registry import EntryPoints, registered_by
 if TYPE_CHECKING:
     from layoutopt.ops.contraction import ContractionModes
 
-PhysicalOperands: TypeAlias = tuple[Mapping[str, Attribute | None], list[Value | None]]
+ShapeEdits: TypeAlias = dict[int, dict[int, int]] | None
+"""Other elements of shape operands, as {input: {position: element}}; None if there are none with which the op stays right."""
+
+PhysicalAttributes: TypeAlias = Mapping[str, Attribute | None]
+PhysicalOperands: TypeAlias = tuple[PhysicalAttributes, list[Value | None]]
 """The attributes that differ from those of an op, None for those that are left out, and its inputs on physical arrays."""
 
 OLDEST_OPSET = 7
@@ -205,7 +209,7 @@ class LayoutRule:
         """Attributes and inputs of a layout-agnostic op on physical arrays."""
         return self.physical_attributes(op, build), [build.input(index) for index in range(len(op.inputs))]
 
-    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> PhysicalAttributes:
         """The attributes of a layout-agnostic op that are others on physical arrays."""
         return {}
 
@@ -254,7 +258,7 @@ class LayoutRule:
         """
         return None
 
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> ShapeEdits:
         """Edits to shape operands, as {input: {position: value}}, when the extent of x along `axis` becomes `extent`.
 
         The edited elements have to be numbers already, in a constant or in a computed list. None if the op may not be edited.
@@ -453,9 +457,7 @@ def _badness(signature: Signature) -> tuple[int, ...]:
 # --- Lowering to one op of the same type on the physical arrays ---
 
 
-def lower_directly(
-    op: Op, build: OpBuilder, attributes: Mapping[str, Attribute | None], inputs: Sequence[Value | None]
-) -> None:
+def lower_directly(op: Op, build: OpBuilder, attributes: PhysicalAttributes, inputs: Sequence[Value | None]) -> None:
     """Write the same op on the physical arrays.
 
     Args:

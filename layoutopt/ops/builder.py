@@ -266,7 +266,7 @@ class OpBuilder:
             copies = (*(1,) * (len(value.dims) - axes), *(1 if before == after else after for before, after in own))
             return self.result("Tile", [value, self._extents_tensor(like, copies)], type)
         known = [extent for extent in extents if isinstance(extent, int)]
-        if len(known) == axes:
+        if len(known) == len(extents):
             target = self.integers(known, "extents")
         else:
             whole = self.result("Shape", [like], TensorType(DType.INT64, (rank,)))

@@ -4,7 +4,6 @@ Parameters per channel are vectors, blocked and padded as the channels of the in
 padding of the input becomes zero.
 """
 
-from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -12,9 +11,9 @@ from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import DOMAIN
-from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
-from layoutopt.ops.base import add_rule, padded_axes_of, register
+from layoutopt.ops.base import PhysicalAttributes, add_rule, padded_axes_of, register
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.feature_maps import SpatialRule
 from layoutopt.ops.interfaces import Affine, float_constant
@@ -118,7 +117,7 @@ class LayerNormalization(AxiswiseRule):
     def is_one_op(self, op: Op, signature: Signature) -> bool:
         return are_last_innermost(signature, len(self.whole_axes(op)))
 
-    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> PhysicalAttributes:
         """The axis counted from the end."""
         return {"axis": -len(self.whole_axes(op))}
 

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from layoutopt.formats import Format, propagate_reshape, volume
 from layoutopt.ir.types import DType, Op, Padding, Signature, TensorType
-from layoutopt.ops.base import LayoutRule, register
+from layoutopt.ops.base import LayoutRule, ShapeEdits, register
 from layoutopt.ops.builder import OpBuilder, computed_list
 from layoutopt.ops.signatures import (
     PADDING_KEPT,
@@ -129,7 +129,7 @@ class Transpose(View):
         return self.permuted_axis(op, axis)
 
     @override
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> ShapeEdits:
         return {}
 
 
@@ -139,7 +139,7 @@ class Reshape(View):
 
     ops = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> ShapeEdits:
         """The elements of a Reshape's target that contain the extent; the other ops contain axes only.
 
         An element that copies the extent of the same position by being 0 is replaced by the old extent.

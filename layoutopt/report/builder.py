@@ -14,7 +14,7 @@ from layoutopt.ir.types import Op, Operands, Storage, TensorType, Value
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of, storage_bytes
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import boundary, expected_runs
-from layoutopt.planner import Plan, PlatformOutcome, planned_qdq_groups
+from layoutopt.planner import Plan, planned_qdq_groups
 from layoutopt.record import Record
 from layoutopt.report.schema import (
     CastReport,
@@ -186,7 +186,8 @@ def platform_report(
 ) -> PlatformReport:
     """The devices of a planned graph and its transfers, from the reports of its ops and casts."""
     constants, transfers = Counter[str](), [each for each in casts if each.transferred]
-    others = plan.platform or PlatformOutcome({}, inf)
+    others = plan.platform
+    assert others is not None
     for device, value in {(op.device, value) for op in planned_ops(graph) for value in op.inputs}:
         if value is not None and value.is_constant and value.storage is not None:
             constants[device] += round(storage_bytes(value, value.storage))
@@ -201,7 +202,7 @@ def platform_report(
             ops=sum(op.device == each.name for op in ops),
             seconds=sum(op.seconds for op in ops if op.device == each.name),
             constants=constants[each.name],
-            seconds_alone=finite(others.alone.get(each.name, inf)),
+            seconds_alone=finite(others.alone[each.name]),
         )
         for each in platform.devices
     ]

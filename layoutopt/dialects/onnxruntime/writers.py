@@ -76,7 +76,10 @@ _SUM = Slot("in", 3)
 KINDS = ("Conv", "com.microsoft::FusedConv")
 """The op types whose filters are packed for a block."""
 
-NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], Sequence[Value] | None]
+Results: TypeAlias = Sequence[Value] | None
+"""The present outputs of an op in native kernels; None if these do not have it."""
+
+NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], Results]
 """Records an op with a kernel of the runtime; returns its outputs, or None if there is no kernel for these operands."""
 
 
@@ -91,7 +94,7 @@ def image_attributes(op: Op) -> Attributes:
     return attributes
 
 
-def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a convolution of a plain or blocked input with a blocked output, a residual and an activation if it has them.
 
     Formats are compared by the bytes that they store: for an image of a single element, plain and blocked formats are equal,
@@ -140,7 +143,7 @@ def _is_stored_in(op: Op, builder: OpBuilder, slot: Slot, format: Format) -> boo
     return value is not None and format.fits(value.dims) and builder.format(slot).same_bytes(format, value.dims)
 
 
-def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a pooling; not an AveragePool with `ceil_mode` that counts padding, which the kernel computes differently."""
     if not arrays.is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
         return None
@@ -152,7 +155,7 @@ def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Va
     return [kernel_call(builder, op.op_type, [builder.declared_input(0)], builder.declared(Y), **attributes)]
 
 
-def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a mean over the whole image as GlobalAveragePool."""
     if not arrays.is_blocked(op, X) or op.x.rank != op.y.rank:
         return None
@@ -163,7 +166,7 @@ def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequ
     return [kernel_call(builder, "GlobalAveragePool", [builder.declared_input(0)], shape)]
 
 
-def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record the op on the declared arrays, if all operands have the format of the result or are scalars."""
     if not arrays.is_blocked(op, Y):
         return None
@@ -182,7 +185,7 @@ def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequ
 PER_CHANNEL_KINDS = ("Add", "Mul", "Sub")
 
 
-def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a product, sum or difference with one number per channel as a depthwise 1x1 convolution.
 
     A gate has computed numbers for each sample and channel. (N, C, H, W) has the same bytes as (1, NC, H, W), so every channel
@@ -268,7 +271,7 @@ def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -
     return builder.reshape(result, builder.declared(Y))
 
 
-def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a Concat, Slice or Split of whole blocks along the channels, or along the batch: the op itself.
 
     An image whose channels are whole blocks is declared with the shape that it has in the model.
@@ -291,7 +294,7 @@ def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[
 _REORDERED_CHANNELS = 4  # the kernels accept multiples of 4 channels only
 
 
-def write_reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a CastData between a plain format, with channels first or last, and a blocked one."""
     x, shape, src, dst = builder.declared_input(0), op.x.dims, builder.format(X), builder.format(Y)
     blocks = arrays.feature_block(src), arrays.feature_block(dst)
@@ -325,7 +328,7 @@ _COORDINATES = {each: each for each in ("asymmetric", "align_corners", "half_pix
 _COORDINATES |= dict.fromkeys(("pytorch_half_pixel", "half_pixel_symmetric"), "half_pixel")
 
 
-def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a nearest or linear resampling of an image with blocked channels, which are not resized."""
     rule = rule_of(op)
     blocks = [arrays.feature_block(builder.format(slot)) for slot in (X, Y)]
@@ -349,7 +352,7 @@ def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[
     return [kernel_call(builder, "Upsample", [builder.declared_input(0)], builder.declared(Y), **fields)]
 
 
-def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int, int]) -> Sequence[Value] | None:
+def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int, int]) -> Results:
     """Record a Resize since opset 11 itself on the array reshaped to (N * C/b, H, W, b)."""
     raw, scales = builder.declared_input(0), rule.scales(op)
     is_resized = any(scale != 1.0 for axis, scale in (scales or {}).items() if axis not in image)
@@ -379,7 +382,7 @@ def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int
 _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and not per group
 
 
-def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a group normalisation of blocked channels, whose number is known; batch and image may be symbolic."""
     format, channels = builder.format(X), op.x.dims[1]
     block = arrays.feature_block(format)
