@@ -187,16 +187,14 @@ def _multiply(graph: Graph, ops: list[Op], replaced: list[Op], numbers: Array, i
     if fitted is None:
         return False
     slope, offset, scale = fitted
-    scale *= y_scale / x_scale
-    builder = rewriting(graph, ops[-1], "product")
-    one, zero = (builder.constant(np.uint8(each), "integer") for each in (1, 0))
-    steps, constant, unit = (
-        builder.constant(np.float32(each), "scale") for each in (slope * scale, offset * scale, scale)
-    )
+    scales = np.array((slope, offset, 1)) * (scale * y_scale / x_scale)
+    builder, types = rewriting(graph, ops[-1], "product"), [y.type_with(y.shape)]
+    one, zero = (builder.constant(np.array(each, np.uint8), "integer") for each in (1, 0))
+    steps, constant, unit = (builder.constant(np.array(each, np.float32), "scale") for each in scales)
     operands = [first.x, steps, first.input(ZERO_POINT), one, constant, zero, unit, zero]
-    (factor,) = builder.op("QLinearAdd", operands, [y.type], domain="com.microsoft")
+    (factor,) = builder.op("QLinearAdd", operands, types, domain="com.microsoft")
     operands = [*first.inputs, factor, unit, zero, *ops[-1].inputs[SCALE:]]
-    (result,) = builder.op("QLinearMul", operands, [y.type], domain="com.microsoft")
+    (result,) = builder.op("QLinearMul", operands, types, domain="com.microsoft")
     if not _is_equal(graph, first.x, builder.ops, integers):
         return False
     builder.set_output(0, result)
