@@ -327,6 +327,12 @@ class OpBuilder:
         target = self._outputs[index]
         self.outputs[index] = value if target is None or target.shape is None else self.reshape(value, target.shape)
 
+    def set_outputs(self, values: Sequence[Value]) -> None:
+        """Record all physical outputs that the op has."""
+        present = (index for index, value in enumerate(self._op.outputs) if value is not None)
+        for index, value in zip(present, values, strict=True):
+            self.set_output(index, value)
+
     def set_canonical_output(self, index: int, value: Value) -> None:
         """Record an output that is an array of the logical shape in the canonical format; its padding becomes zero."""
         format, logical = self._formats.get(Slot("out", index)), self._op.outputs[index]

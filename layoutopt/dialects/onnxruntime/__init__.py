@@ -106,9 +106,7 @@ class OnnxRuntime(Dialect):
             writers.append(write_elementwise)
         for write in writers:
             if (results := write(op, builder, self.arrays)) is not None:
-                present = [index for index, value in enumerate(op.outputs) if value is not None]
-                for index, result in zip(present, results, strict=True):
-                    builder.set_output(index, result)
+                builder.set_outputs(results)
                 return True
         return False
 
