@@ -15,6 +15,7 @@ from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns.repeats import fold_repeated_operand
+from layoutopt.patterns.scores import factor_in_divisor, joint_addends
 from layoutopt.record import Record
 
 _IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
@@ -175,9 +176,14 @@ def _fold(
     else:
         graph.bypass(op, affine.index)
     for value in between:
-        graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
-        value.tensor = value.name
+        _rename_folded(graph, value)
     return ""
+
+
+def _rename_folded(graph: Graph, value: Value) -> None:
+    """Give a value that has become another tensor another name."""
+    graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
+    value.tensor = value.name
 
 
 def _shift_behind(linear_op: Op, affine: Affine, side: Side) -> tuple[int | None, Array] | None:
@@ -353,3 +359,35 @@ class FoldRepeats(Pass):
         """Every op; only matrix products change."""
         for op in graph.ops:
             fold_repeated_operand(graph, op, context.sizes)
+
+
+class FoldScores(Pass):
+    """Fold a factor per head of the scores of attention into the norm of the queries, and constant addends into one.
+
+    before: MatMul(Div(q, |q|), k) -> Mul(s) -> Add(bias) -> Reshape -> Add(mask)
+    after:  MatMul(Div(q, Div(|q|, s)), k) -> Add(bias + mask) -> Reshape
+    """
+
+    name = "fold-scores"
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Fold factors, then addends from the first to the last, within the permitted growth of the file."""
+        for op in graph.ops:
+            scores = factor_in_divisor(graph, op)
+            if scores is not None and context.may_change_rounding(self, op.y):
+                context.changed_rounding(self, op.y)
+                graph.replace_value(op.y, scores)
+        budget = _Budget(context, self, context.budget(self, graph))
+        for op in graph.ops:
+            addends = joint_addends(graph, op)
+            if addends is None or not context.may_change_rounding(self, op.y):
+                continue
+            first, index = addends.first, addends.index
+            data = budget.in_memory(addends.total)
+            if data is None or not budget.allows(graph, op, first, {index: addends.total}):
+                continue
+            context.changed_rounding(self, op.y)
+            _set_constant(graph, first, index, data, TensorType(DType.FLOAT32, addends.total.shape))
+            graph.replace_value(op.y, addends.path[0])
+            for value in addends.path[1:]:
+                _rename_folded(graph, value)

@@ -250,12 +250,13 @@ def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dic
 
 def _released(graph: Graph, value: Value, foldable: Mapping[Op, None]) -> int:
     """The bytes of constants that no op would read any more if a value were a constant."""
-    released, pending = 0, [value]
+    released, pending, ops = 0, [value], set[Op]()
     while pending:
         op = graph.producer(pending.pop())
         assert op is not None
+        ops.add(op)
         for source in dict.fromkeys(source for source in op.inputs if source is not None):
-            if graph.is_output(source) or any(reader is not op for reader in graph.readers(source)):
+            if graph.is_output(source) or any(reader not in ops for reader in graph.readers(source)):
                 continue
             if source.data is not None:
                 released += source.data.nbytes
