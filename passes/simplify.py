@@ -8,7 +8,7 @@ from layoutopt.inference import evaluate_extents, infer_again
 from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
-from layoutopt.ops import View, estimated_volume, is_copy, is_type_conversion, rule_of, rules
+from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at, reformulation
@@ -348,7 +348,8 @@ class Reformulate(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Apply the function of the op type, if there is one for the dialect."""
         for op in graph.ops:
-            write, is_exact = reformulation(op, has_kernels=bool(context.kernels)), isinstance(rule_of(op), View)
+            rule, write = rule_of(op), reformulation(op, has_kernels=bool(context.kernels))
+            is_exact = rule is not None and rule.family in ("view", "rearrangement")
             if write is None or not (is_exact or context.may_change_rounding(self, op.y)):
                 continue
             value = write(graph, op)
