@@ -10,7 +10,7 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Op, Value
-from layoutopt.ops.base import rule_of
+from layoutopt.ops.base import OLDEST_OPSET, rule_of
 from layoutopt.ops.view import View
 from layoutopt.patterns.base import Match, find, tree
 from layoutopt.record import Record
@@ -26,7 +26,7 @@ def factor_in_divisor(graph: Graph, op: Op) -> Value | None:
     before: Mul(MatMul(Div(q, norm (B,H,S,1)), k), scale (H,1,1))
     after:  MatMul(Div(q, Div(norm, scale)), k)
     """
-    found = find(graph, op.y, _SCALED) if op.kind == "Mul" else None
+    found = find(graph, op.y, _SCALED) if op.kind == "Mul" and op.version >= OLDEST_OPSET else None
     if found is None or Match(op.y, found.ops, ()).external_use(graph) is not None:
         return None
     queries, norm, keys, scale = (found.values[name] for name in ("queries", "norm", "keys", "scale"))
@@ -92,7 +92,7 @@ def joint_addends(graph: Graph, op: Op) -> Addends | None:
 
 def _addend(op: Op) -> tuple[Array | None, Value | None]:
     """The constant of a float32 Add, and the other input, which has the shape of the result; None for other ops."""
-    if op.kind == "Add" and op.y.dtype is DType.FLOAT32:
+    if op.kind == "Add" and op.version >= OLDEST_OPSET and op.y.dtype is DType.FLOAT32:
         for addend, value in (op.inputs, op.inputs[::-1]):
             if addend is not None and value is not None and addend.data is not None and value.shape == op.y.shape:
                 return addend.data.numpy(), value
