@@ -111,5 +111,5 @@ def _remaining_fraction(op: Op, kernel_values: Collection[Value]) -> float:
     """
     y = op.outputs[0]
     assert y is not None
-    full_shape = [each for each in op.inputs if each is not None and each.shape == y.shape]
+    full_shape = [each for each in op.present_inputs if each.shape == y.shape]
     return sum(each not in kernel_values for each in full_shape) / (len(full_shape) + 1)

@@ -206,7 +206,7 @@ def inline_region(graph: Graph, op: Op, name: str) -> None:
         each.order = (*op.order, *each.order)
         graph.add_op(each)
     results = [values[value] for value in body.outputs]
-    outputs, computed = op.outputs, {value for each in moved for value in each.outputs if value is not None}
+    outputs, computed = op.outputs, {value for each in moved for value in each.present_outputs}
     graph.set_outputs(op, ())
     graph.remove_op(op)
     for index, (result, output) in enumerate(zip(results, outputs, strict=True)):

@@ -139,12 +139,11 @@ def _constant_subgraph(graph: Graph, targets: Sequence[Value]) -> Graph:
         producer = graph.producer(value)
         if producer is not None and is_foldable(producer):
             ops[producer] = None
-            pending.extend(other for other in (*producer.inputs, *producer.outputs) if other is not None)
+            pending.extend(producer.values)
         elif value.data is None:
             raise ModelError("is not computed from constants alone", where=value.name)
     for op in ops:
-        inputs, outputs = ([None if v is None else copies[v] for v in side] for side in (op.inputs, op.outputs))
-        part.add_op(op.copy(tuple(inputs), tuple(outputs), order=(), origin=None))
+        part.add_op(op.copy_on(copies, order=(), origin=None))
     part.outputs = [copies[value] for value in targets]
     return part
 

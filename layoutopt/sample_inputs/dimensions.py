@@ -72,7 +72,7 @@ class Definition(NamedTuple):
     op: str
 
 
-def definitions_of(graph: Graph, names: Collection[str], fixed: Collection[str] = ()) -> dict[str, Definition]:
+def definitions_of(graph: Graph, names: Collection[str], fixed: Collection[str]) -> dict[str, Definition]:
     """The dimensions among `names`, but for the fixed ones, that equations between extents define by the others."""
     found: dict[str, Definition] = {}
     for zero, op in _equations(graph):

@@ -18,7 +18,7 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.ascend import ASCEND, TRANSDATA, common_origin, format_name, published_shape
+from layoutopt.dialects.ascend import ASCEND, TRANSDATA, common_origins, format_name, published_shape
 from layoutopt.errors import FormatError
 from layoutopt.formats import Conversion, Format, as_shape, lookup, pack
 from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
@@ -98,11 +98,11 @@ def test_names(format: str, axes: str, dtype: DType, expected: str | None) -> No
 
 def test_the_origin_says_which_axes_are_meant() -> None:
     nchw, nhwc = Format.parse("NCHW16c", "NCHW"), Format.parse("NCHW16c", "NHWC")
-    assert common_origin([Format.canonical(4), nchw], DType.FLOAT16) == ("NCHW", ["NCHW", "NC1HWC0"])
-    assert common_origin([Format.canonical(4), nhwc], DType.FLOAT16) == ("NHWC", ["NHWC", "NC1HWC0"])
-    assert common_origin([Format.canonical(4), fractal_nz(4)], DType.FLOAT16) == ("ND", ["ND", "FRACTAL_NZ"])
-    assert common_origin([nhwc, fractal_nz(4)], DType.FLOAT16) == ("NHWC", ["NC1HWC0", "FRACTAL_NZ"])
-    assert common_origin([nchw, Format.parse("NCHW8c")], DType.FLOAT16) is None
+    assert next(common_origins([Format.canonical(4), nchw], DType.FLOAT16)) == ("NCHW", ["NCHW", "NC1HWC0"])
+    assert next(common_origins([Format.canonical(4), nhwc], DType.FLOAT16)) == ("NHWC", ["NHWC", "NC1HWC0"])
+    assert next(common_origins([Format.canonical(4), fractal_nz(4)], DType.FLOAT16)) == ("ND", ["ND", "FRACTAL_NZ"])
+    assert next(common_origins([nhwc, fractal_nz(4)], DType.FLOAT16)) == ("NHWC", ["NC1HWC0", "FRACTAL_NZ"])
+    assert not [*common_origins([nchw, Format.parse("NCHW8c")], DType.FLOAT16)]
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.INT8, DType.INT4])

@@ -43,7 +43,7 @@ from layoutopt.dialects.onnxruntime.writers import (
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyReshapes
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph, is_cast
-from layoutopt.ir.types import DType, Op, Value
+from layoutopt.ir.types import DType, Op, Operands, Value
 from layoutopt.ops import is_dequantizer, rule_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.region_ops import regions_with_rule
@@ -112,7 +112,7 @@ class OnnxRuntime(Dialect):
                 return True
         return False
 
-    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Write the recorded ops."""
         if any(each.domain == DOMAIN for each in builder.ops):
             graph.opsets.setdefault(DOMAIN, 1)
