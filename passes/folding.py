@@ -9,7 +9,7 @@ from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use
-from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, Operands, TensorType, Value
 from layoutopt.ops import Affine, Side, View, add_sum, canonical_signature, facts, flags, rounded, rule_of
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.region_ops import regions_with_rule
@@ -116,7 +116,7 @@ class _Budget(Struct):
         """Whether an affine may be folded into the constants of an op, which `numbers` replaces by input index."""
         growth = 0
         for index, array in numbers.items():
-            old = linear_op.inputs[index] if index < len(linear_op.inputs) else None
+            old = linear_op.input(index)
             is_alone = old is not None and graph.use_count(old) == 1 and not graph.is_output(old)
             growth += array.nbytes - (sum(stored(old).values()) if old is not None and is_alone else 0)
         if growth <= NOTABLE:
@@ -238,10 +238,10 @@ class _FoldedConstant(Record, eq=False):
 
 
 def _set_constant(graph: Graph, linear_op: Op, index: int, data: Data, type: TensorType) -> None:
-    old = linear_op.inputs[index] if index < len(linear_op.inputs) else None
+    old = linear_op.input(index)
     stem = old.tensor if old is not None else f"{linear_op.name or linear_op.kind}_bias"
     new = graph.new_value(stem if old is None else f"{stem}__folded", type, data=data)
-    padding: tuple[Value | None, ...] = (None,) * max(0, index + 1 - len(linear_op.inputs))
+    padding: Operands = (None,) * max(0, index + 1 - len(linear_op.inputs))
     inputs = [*linear_op.inputs, *padding]
     inputs[index] = new
     graph.set_inputs(linear_op, tuple(inputs))

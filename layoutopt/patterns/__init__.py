@@ -40,6 +40,6 @@ def reformulation(op: Op, *, has_kernels: bool) -> Reformulation | None:
         op: the op.
         has_kernels: whether the dialect calls kernels of onnxruntime, for whose times some functions are meant.
     """
-    if any(0 in (value.shape or ()) for value in (*op.inputs, *op.outputs) if value is not None):
+    if any(0 in (value.shape or ()) for value in op.values):
         return None  # the target of a Reshape cannot have an extent of 0
     return (_OF_ONNXRUNTIME.get(op.kind) if has_kernels else None) or _REFORMULATIONS.get(op.kind)

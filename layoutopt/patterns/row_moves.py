@@ -75,8 +75,7 @@ def _is_inner(graph: Graph, op: Op, region: set[Op]) -> bool:
     """Whether only ops of a region read the results of a move."""
     is_hidden = all(
         not graph.is_output(value) and all(reader in region for reader in graph.readers(value))
-        for value in op.outputs
-        if value is not None
+        for value in op.present_outputs
     )
     return is_hidden and _is_move(op)
 
@@ -89,7 +88,7 @@ def _copied_elements(ops: Sequence[Op]) -> int:
     """The number of elements that ops copy; 0 without an op that selects elements, since planning may remove Transposes."""
     if not any(op.kind in _SELECTIONS for op in ops):
         return 0
-    return sum(_elements(value) for op in ops if not _is_reshape(op) for value in op.outputs if value is not None)
+    return sum(_elements(value) for op in ops if not _is_reshape(op) for value in op.present_outputs)
 
 
 def _rows(ops: Sequence[Op], source: Value) -> Array | None:
