@@ -323,7 +323,7 @@ class RooflineModel:
         if found is None:
             rule = rule_of(op)
             rows = bind(self.spec, op, rule) if rule is not None and not isinstance(rule, View) else []
-            has_ranks = all(value.rank is not None for value in (*op.inputs, *op.outputs) if value is not None)
+            has_ranks = all(value.rank is not None for value in op.values)
             flops = rule.flops(op) if rule is not None and has_ranks else 0.0
             found = known[key] = Kernels(len(known), rows, flops)
         return found
@@ -414,7 +414,7 @@ def formats_of(op: Op, signature: Signature) -> dict[Slot, Format]:
 
 def dtype_of(op: Op) -> DType:
     """The element type of the first operand that is a tensor; float32 if there is none."""
-    found = (value.dtype for value in (*op.inputs, *op.outputs) if value is not None and value.dtype is not None)
+    found = (value.dtype for value in op.values if value.dtype is not None)
     return next(found, DType.FLOAT32)
 
 

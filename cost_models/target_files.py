@@ -229,7 +229,7 @@ def key_path(loc: tuple[int | str, ...]) -> str:
     return text.lstrip(".")
 
 
-def truncated(value: object, limit: int = 60) -> str:
-    """The repr of a value, truncated to `limit` characters."""
+def truncated(value: object) -> str:
+    """The repr of a value, truncated to 60 characters."""
     text = repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -13,8 +13,6 @@ from os import PathLike
 from pathlib import Path
 from string import ascii_uppercase
 
-from pydantic import Field
-
 from layoutopt.dialects.onnxruntime.blocked_passes import block_mismatch, packed_block
 from layoutopt.errors import ArgumentError, LayoutoptError, ModelError
 from layoutopt.files import path_text, scratch_folder
@@ -39,53 +37,76 @@ _PROFILE_RUNS = 6  # of which the first does not count
 
 
 class InputReport(ReportModel):
-    """One input of a model."""
+    """One input of a model.
+
+    Attributes:
+        given: whether its values were given; if not, they are random.
+    """
 
     name: str
     dtype: str
     shape: list[int]
-    given: bool = Field(description="whether its values were given; if not, they are random")
+    given: bool
 
 
 class ModelReport(ReportModel):
-    """One model in one runtime."""
+    """One model in one runtime.
+
+    Attributes:
+        seconds: of a run; processor time with one thread in onnxruntime; the median of the blocks.
+        speed_up: null for the first, which is the baseline.
+        creation_seconds: from the file to a session; the median of the blocks.
+        creation_speed_up: the median of the ratios within the blocks.
+        reorder_share: fraction of the time of a run in Transposes and reorders.
+    """
 
     label: str
     model: str
     runtime: str
     runtime_version: str
     inputs: list[InputReport]
-    seconds: float = Field(
-        description="of a run; processor time with one thread in onnxruntime; the median of the blocks"
-    )
-    speed_up: Ratio | None = Field(description="null for the first, which is the baseline")
-    creation_seconds: float = Field(description="from the file to a session; the median of the blocks")
-    creation_speed_up: float | None = Field(description="the median of the ratios within the blocks")
-    reorder_share: float = Field(description="fraction of the time of a run in Transposes and reorders")
+    seconds: float
+    speed_up: Ratio | None
+    creation_seconds: float
+    creation_speed_up: float | None
+    reorder_share: float
 
 
 class MachineReport(ReportModel):
-    """The machine and the load of the benchmark on it."""
+    """The machine and the load of the benchmark on it.
+
+    Attributes:
+        cpus: that the process may use.
+        pinned_to: the CPU that the process was pinned to.
+    """
 
     cpu: str
-    cpus: int = Field(description="that the process may use")
+    cpus: int
     threads: int
-    pinned_to: int | None = Field(description="the CPU that the process was pinned to")
+    pinned_to: int | None
 
 
 class BenchReport(ReportModel, extra="ignore"):
-    """The results of one benchmark."""
+    """The results of one benchmark.
+
+    Attributes:
+        dims: sizes of the symbolic dimensions.
+        blocks: each with new sessions of all models.
+        rounds: of each model, in all blocks together.
+        null: the baseline against itself.
+        warnings: caveats: reasons why the numbers may be misleading.
+    """
 
     schema_version: int = SCHEMA_VERSION
     layoutopt_version: str
     machine: MachineReport
     seed: int
-    dims: dict[str, int] = Field(description="sizes of the symbolic dimensions")
-    blocks: int = Field(description="each with new sessions of all models")
-    rounds: int = Field(description="of each model, in all blocks together")
-    null: Ratio = Field(description="the baseline against itself")
+    dims: dict[str, int]
+    blocks: int
+    rounds: int
+    null: Ratio
     models: list[ModelReport]
-    warnings: list[str] = Field(description="caveats: reasons why the numbers may be misleading")
+    warnings: list[str]
 
 
 def _model_error(error: Exception, path: Path, runtime: Engine, action: str) -> ModelError:

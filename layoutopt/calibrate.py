@@ -26,7 +26,6 @@ import numpy as np
 import onnx
 import onnx_ir
 import onnxruntime
-from pydantic import Field
 
 from layoutopt import inference
 from layoutopt.cost_models import RooflineModel, TargetSpec, load_target
@@ -36,7 +35,7 @@ from layoutopt.cost_models.spec import Fraction, KernelSpec
 from layoutopt.cost_models.target_files import Table, merge
 from layoutopt.errors import TargetError
 from layoutopt.formats import Format
-from layoutopt.ir.graph import DOMAIN, is_cast
+from layoutopt.ir.graph import DOMAIN, cast_storages, is_cast
 from layoutopt.ir.types import DType, Op, Signature, TensorType
 from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes
@@ -50,26 +49,39 @@ _BLOCKED = ("cpu-avx2", "cpu-avx512")  # targets with blocked kernels in the dia
 
 
 class FittedGroup(ReportModel):
-    """The kernels that the same numbers of the target price, and the medians of |predicted - measured| / measured."""
+    """The kernels that the same numbers of the target price, and the medians of |predicted - measured| / measured.
+
+    Attributes:
+        kernels: the number of kernels.
+        error_before: that of the uncalibrated target.
+    """
 
     group: str
-    kernels: int = Field(description="the number of kernels")
+    kernels: int
     error: float
-    error_before: float = Field(description="that of the uncalibrated target")
+    error_before: float
 
 
 class CalibrationReport(ReportModel, extra="ignore"):
-    """The results of a calibration: the schema of `layoutopt calibrate --json`."""
+    """The results of a calibration: the schema of `layoutopt calibrate --json`.
+
+    Attributes:
+        date: date of the fit, YYYY-MM-DD.
+        target: the built-in target that was calibrated.
+        seconds: duration of this run.
+        groups: the last one is all kernels together.
+        profile: text of the target file, TOML.
+    """
 
     layoutopt_version: str
     cpu: str
     onnxruntime_version: str
     threads: int
-    date: str = Field(description="date of the fit, YYYY-MM-DD")
-    target: str = Field(description="the built-in target that was calibrated")
-    seconds: float = Field(description="duration of this run")
-    groups: list[FittedGroup] = Field(description="the last one is all kernels together")
-    profile: str = Field(description="text of the target file, TOML")
+    date: str
+    target: str
+    seconds: float
+    groups: list[FittedGroup]
+    profile: str
 
 
 def calibrate(*, threads: int = 1, progress: Callable[[str], None] = lambda step: None) -> CalibrationReport:
@@ -352,9 +364,7 @@ def price(kernel: LoweredKernel, model: RooflineModel) -> float:
     op, signature = kernel.op, kernel.op.signature
     assert signature is not None
     if is_cast(op):
-        source, target = signature.inputs[0], signature.outputs[0]
-        assert source is not None and target is not None
-        return model.conversion_seconds(op.x, source, target)
+        return model.conversion_seconds(op.x, *cast_storages(op))
     return model.kernel_seconds(op, signature)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from msgspec.structs import replace
 
 from layoutopt.ir.constants import stored
-from layoutopt.ir.graph import Graph, Use, insert_cast, is_cast, moves, name_with_format, storage_name
+from layoutopt.ir.graph import Graph, Use, cast_storages, insert_cast, is_cast, moves, name_with_format, storage_name
 from layoutopt.ir.types import Data, Op, Signature, Storage, Value
 from layoutopt.ops import (
     X,
@@ -300,9 +300,7 @@ class PretransformWeights(Pass):
 
         def price(cast: _Cast) -> float:
             """The estimated seconds of a conversion in one run of the model."""
-            before, after = cast.source.storage, cast.copy.storage
-            assert before is not None and after is not None
-            return model.conversion_seconds(cast.source, before, after) * runs.get(cast.graph, 1.0)
+            return model.conversion_seconds(cast.source, *cast_storages(cast.op)) * runs.get(cast.graph, 1.0)
 
         prices = {cast: price(cast) for cast in casts}
         fits = sum(cast.nbytes for cast in casts) <= budget.remaining
@@ -328,8 +326,7 @@ class _Cast(Record):
     @property
     def nbytes(self) -> int:
         """The size of the packed constant in the file."""
-        storage, shape, size = self.copy.storage, self.copy.dims, sum(stored(self.source).values())
-        assert storage is not None
+        (_, storage), shape, size = cast_storages(self.op), self.copy.dims, sum(stored(self.source).values())
         return size * estimated_volume(storage.format.physical_shape(shape)) // max(1, estimated_volume(shape))
 
     def released(self, holders: Counter[Data]) -> int:

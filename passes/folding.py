@@ -15,6 +15,7 @@ from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns.repeats import fold_repeated_operand
+from layoutopt.patterns.scores import Addends, factor_in_divisor, joint_addends
 from layoutopt.record import Record
 
 _IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
@@ -175,9 +176,14 @@ def _fold(
     else:
         graph.bypass(op, affine.index)
     for value in between:
-        graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
-        value.tensor = value.name
+        _rename_folded(graph, value)
     return ""
+
+
+def _rename_folded(graph: Graph, value: Value) -> None:
+    """Give a value that has become another tensor another name."""
+    graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
+    value.tensor = value.name
 
 
 def _shift_behind(linear_op: Op, affine: Affine, side: Side) -> tuple[int | None, Array] | None:
@@ -353,3 +359,41 @@ class FoldRepeats(Pass):
         """Every op; only matrix products change."""
         for op in graph.ops:
             fold_repeated_operand(graph, op, context.sizes)
+
+
+class FoldScores(Pass):
+    """Fold a factor per head of the scores of attention into the norm of the queries, and constant addends into one.
+
+    before: MatMul(Div(q, |q|), k) -> Mul(s) -> Add(bias) -> Reshape -> Add(mask)
+    after:  MatMul(Div(q, Div(|q|, s)), k) -> Add(bias + mask) -> Reshape
+    """
+
+    name = "fold-scores"
+    handles_bodies = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Fold in the graph and its bodies: factors, then addends from the first to the last, within one budget."""
+        budget = _Budget(context, self, context.budget(self, graph))
+        for each in regions_with_rule(graph):
+            for op in each.ops:
+                scores = factor_in_divisor(each, op)
+                if scores is not None and context.may_change_rounding(self, op.y):
+                    context.changed_rounding(self, op.y)
+                    each.replace_value(op.y, scores)
+            for op in each.ops:
+                addends = joint_addends(each, op)
+                if addends is not None and context.may_change_rounding(self, op.y):
+                    _join(each, op, addends, budget)
+
+
+def _join(graph: Graph, op: Op, addends: Addends, budget: _Budget) -> None:
+    """Let the first of two Adds add the constant for both, if the file may grow by it, and remove the second one, `op`."""
+    first, index, total = addends.first, addends.index, addends.total
+    data = budget.in_memory(total)
+    if data is None or not budget.allows(graph, op, first, {index: total}):
+        return
+    budget.context.changed_rounding(budget.step, op.y)
+    _set_constant(graph, first, index, data, TensorType(DType.FLOAT32, total.shape))
+    graph.replace_value(op.y, addends.path[0])
+    for value in addends.path[1:]:
+        _rename_folded(graph, value)

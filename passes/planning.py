@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from layoutopt.cost import CostModel, Platform
 from layoutopt.errors import PinError, TargetError
 from layoutopt.inference.axis_letters import infer_axis_letters
-from layoutopt.ir.graph import Graph, is_cast, storage_name
+from layoutopt.ir.graph import Graph, cast_storages, is_cast, storage_name
 from layoutopt.ir.types import Op, Signature, Storage, Value
 from layoutopt.ops import flags
 from layoutopt.ops.region_ops import boundary, regions_with_rule
@@ -170,9 +170,8 @@ class PlaceOps(Pass):
         for op in graph.ops if context.platform is not None else ():
             assert op.signature is not None and context.platform is not None
             op.device = op.signature.device or context.platform.devices[0].name
-            src, dst = op.signature.inputs[:1], op.signature.outputs[:1]
-            if is_cast(op) and src[0] is not None and dst[0] is not None:
-                _, op.device = context.platform.conversion(op.x, src[0], dst[0])
+            if is_cast(op):
+                _, op.device = context.platform.conversion(op.x, *cast_storages(op))
 
 
 def at_prices(request: PlanRequest, context: PassContext, model: CostModel) -> PlanRequest:

@@ -8,7 +8,7 @@ from layoutopt.inference import evaluate_extents, infer_again
 from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
-from layoutopt.ops import View, estimated_volume, is_copy, is_type_conversion, rule_of, rules
+from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at, reformulation
@@ -250,12 +250,13 @@ def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dic
 
 def _released(graph: Graph, value: Value, foldable: Mapping[Op, None]) -> int:
     """The bytes of constants that no op would read any more if a value were a constant."""
-    released, pending = 0, [value]
+    released, pending, ops = 0, [value], set[Op]()
     while pending:
         op = graph.producer(pending.pop())
         assert op is not None
+        ops.add(op)
         for source in dict.fromkeys(source for source in op.inputs if source is not None):
-            if graph.is_output(source) or any(reader is not op for reader in graph.readers(source)):
+            if graph.is_output(source) or any(reader not in ops for reader in graph.readers(source)):
                 continue
             if source.data is not None:
                 released += source.data.nbytes
@@ -347,7 +348,8 @@ class Reformulate(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Apply the function of the op type, if there is one for the dialect."""
         for op in graph.ops:
-            write, is_exact = reformulation(op, has_kernels=bool(context.kernels)), isinstance(rule_of(op), View)
+            rule, write = rule_of(op), reformulation(op, has_kernels=bool(context.kernels))
+            is_exact = rule is not None and rule.family in ("view", "rearrangement")
             if write is None or not (is_exact or context.may_change_rounding(self, op.y)):
                 continue
             value = write(graph, op)

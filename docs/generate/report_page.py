@@ -21,13 +21,13 @@ object with the fields of [Report](#report_1); in Python it is `result.report`.
 
 def report_page() -> str:
     """The page as Markdown: the model of the whole report first, then its parts, in the order in which they occur."""
-    parts = [_INTRODUCTION.format(version=SCHEMA_VERSION)]
+    parts, schema = [_INTRODUCTION.format(version=SCHEMA_VERSION)], Report.model_json_schema()
+    schemas = {"Report": schema, **schema["$defs"]}
     for model in _models(Report):
-        fields = model.__pydantic_fields__.items()
-        rows = [
-            (code(name), _text(field.annotation), _default(field), field.description or "") for name, field in fields
-        ]
-        parts += [f"## {model.__name__}\n", *_docstring(model), table(("field", "type", "default", "meaning"), rows)]
+        fields, own = model.__pydantic_fields__.items(), schemas[model.__name__]
+        meanings = {name: each.get("description", "") for name, each in own["properties"].items()}
+        rows = [(code(name), _text(field.annotation), _default(field), meanings[name]) for name, field in fields]
+        parts += [f"## {model.__name__}\n", own["description"], table(("field", "type", "default", "meaning"), rows)]
     return "\n".join(parts)
 
 
@@ -72,9 +72,3 @@ def _default(field: FieldInfo) -> str:
         return ""
     value = field.get_default(call_default_factory=True)
     return code(json.dumps(value))
-
-
-def _docstring(model: type[Any]) -> Iterator[str]:
-    """The docstring, with its indented lines as code."""
-    lines = (model.__doc__ or "").splitlines()
-    yield "\n".join([lines[0], *(line[4:] if line.startswith("    ") else line for line in lines[1:])])

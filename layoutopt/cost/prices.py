@@ -142,7 +142,7 @@ class Prices:
 
     def _at_sizes(self, op: Op) -> list[Op] | None:
         """The op at every size; None if it has no symbolic extents."""
-        values = [value for value in (*op.inputs, *op.outputs) if value is not None]
+        values = op.values
         if not any(self.sizes.points) or not any(is_symbolic(value.shape or ()) for value in values):
             return None
         key = (op.inputs, op.outputs, *(value.type for value in values))

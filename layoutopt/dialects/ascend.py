@@ -28,9 +28,9 @@ from layoutopt.formats import Format, Part, Shape
 from layoutopt.formats.ascend import C1HWNCoC0, FilterLayout, FractalZC04, GroupedFractalZ, pack_filter
 from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
-from layoutopt.ir.graph import DOMAIN, Graph, is_cast
+from layoutopt.ir.graph import DOMAIN, Graph, cast_storages, is_cast
 from layoutopt.ir.sizes import is_symbolic
-from layoutopt.ir.types import Array, Attribute, Data, DType, Op, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, Attributes, Data, DType, Op, Operands, Signature, Slot, Storage, Value
 from layoutopt.ops import X, Y, rule_of
 from layoutopt.ops.builder import OpBuilder, write_plain
 from layoutopt.record import Record
@@ -58,12 +58,7 @@ _CUBE_FLOAT32 = 8  # C0 of float32 on chips whose cube computes it
 _BLOCKS = (16, _CUBE_FLOAT32, 32, 64, 128, 256)
 
 
-def common_origin(formats: Sequence[Format], dtype: DType) -> tuple[str, list[str]] | None:
-    """An origin format under which all given formats of one tensor have names, and the names; None if there is none."""
-    return next(_common_origins(formats, dtype), None)
-
-
-def _common_origins(formats: Sequence[Format], dtype: DType) -> Iterator[tuple[str, list[str]]]:
+def common_origins(formats: Sequence[Format], dtype: DType) -> Iterator[tuple[str, list[str]]]:
     """The origin formats under which all given formats of one tensor have names, and the names.
 
     The axes of the tensor may be permuted for that: a Transpose moves no bytes here, so a conversion in front of it is the same
@@ -245,7 +240,7 @@ def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedF
     else:  # a table of the elements of such a filter is small
         flat = builder.reshape(packed, (prod(filter.physical_shape),))
         offsets = builder.constant(filter.storage.offsets(filter.shape).ravel().astype(np.int32), "offsets")
-        (plain,) = builder.op("Gather", [flat, offsets], [packed.type_with(offsets.dims)], {"axis": 0})
+        plain = builder.result("Gather", [flat, offsets], packed.type_with(offsets.dims), {"axis": 0})
     plain = builder.reshape(plain, logical.dims)
     order = builder.format(filter.slot)
     same = builder.reshape(builder.convert(plain, Format.canonical(order.rank), order, logical.dims), value.dims)
@@ -280,8 +275,8 @@ def _unpack_grouped(builder: OpBuilder, packed: Value, storage: GroupedFractalZ,
     value = builder.transpose(value, (1, 3, 0, 2, 4, 5))
     if together > 1:  # the diagonal of a square matrix of groups
         flat, count = builder.reshape(value, (together**2, gathers, own, inputs, pixels)), together
-        slices = [builder.constant(np.asarray([each], np.int64), "slice") for each in (0, count**2, 0, count + 1)]
-        (value,) = builder.op("Slice", [flat, *slices], [flat.type_with((count, *flat.dims[1:]))])
+        slices = [builder.integers([each], "slice") for each in (0, count**2, 0, count + 1)]
+        value = builder.result("Slice", [flat, *slices], flat.type_with((count, *flat.dims[1:])))
     value = builder.reshape(value, (together, gathers, own, inputs, pixels))
     value = builder.reshape(builder.transpose(value, (1, 0, 2, 3, 4)), (gathers * together, own, inputs, pixels))
     return builder.reshape(builder.resize_axis(value, 0, storage.groups), shape)
@@ -304,7 +299,7 @@ class Ascend(Functions):
         """The label with the operator and format names of Ascend's compiler, if it names all formats of the op."""
         return (_cast(op) if is_cast(op) else _call(op)) or super().label(op)
 
-    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Write a function call; filters that no format can describe are packed first, conversions are TransData in steps."""
         if is_cast(op) and builder.ops:
             self._write_steps(graph, op, builder, outputs)
@@ -314,7 +309,7 @@ class Ascend(Functions):
             read_packed_filter(graph, op, builder, filter)
         super().write(graph, op, builder, outputs)
 
-    def _write_steps(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def _write_steps(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Write a conversion as TransData between pairs of `TRANSDATA`, Transposes of plain formats, and Reshapes."""
         formats = _route(op)
         if {each.op_type for each in builder.ops} == {"Reshape"} or all(each.is_plain for each in formats):
@@ -335,7 +330,7 @@ class Ascend(Functions):
             given = steps.input(0)
             assert given is not None
             steps.set_output(0, steps.convert(given, before, after, logical.dims))
-            self.write(graph, step, steps, [output])
+            self.write(graph, step, steps, (output,))
             value = output
 
 
@@ -359,15 +354,15 @@ TRANSDATA = frozenset(
 
 def _transdata(src: Format, dst: Format, dtype: DType) -> tuple[str, str] | None:
     """The names of two formats under one origin format, if TransData converts between them."""
-    found = ((names[0], names[1]) for _, names in _common_origins([src, dst], dtype))
+    found = ((names[0], names[1]) for _, names in common_origins([src, dst], dtype))
     return next((names for names in found if names in TRANSDATA), None)
 
 
 def _route(op: Op) -> list[Format]:
     """The formats of a conversion by TransData and Transposes, the fewest steps; the two ends if there is no such way."""
-    source, result, dtype = op.x.storage, op.y.storage, op.x.dtype
-    assert source is not None and result is not None and dtype is not None
-    ends, plain = (source.format, result.format), [Format.plain(order) for order in _orders(source.format.rank)]
+    dtype, ends = op.x.dtype, [each.format for each in cast_storages(op)]
+    assert dtype is not None
+    plain = [Format.plain(order) for order in _orders(ends[0].rank)]
 
     def is_step(src: Format, dst: Format) -> bool:
         return (src.is_plain and dst.is_plain) or _transdata(src, dst, dtype) is not None
@@ -377,17 +372,17 @@ def _route(op: Op) -> list[Format]:
             way = [ends[0], *between, ends[1]]
             if all(is_step(*step) for step in pairwise(way)):
                 return way
-    return [*ends]
+    return ends
 
 
 def _cast(op: Op) -> Label | None:
     """The label of a TransData; None if there is none for this pair of formats."""
-    source, result, dtype = op.x.storage, op.y.storage, op.x.dtype
-    assert dtype is not None and source is not None and result is not None
+    (source, result), dtype = cast_storages(op), op.x.dtype
+    assert dtype is not None
     names = _transdata(source.format, result.format, dtype)
     if names is None:
         return None
-    attributes: dict[str, Attribute] = dict(zip(("src_format", "dst_format"), names, strict=True))
+    attributes: Attributes = dict(zip(("src_format", "dst_format"), names, strict=True))
     attributes |= {"src_subformat": 0, "dst_subformat": 0, "groups": 1}
     return Label(CAST, attributes, ASCEND, has_overloads=True, replaces_attributes=True)
 
@@ -406,7 +401,7 @@ def _call(op: Op) -> Label | None:
         return None
     given, computed = (tuple(each or "" for each in side) for side in (inputs, outputs))
     first = dict.fromkeys(side[0] for side in (given, computed) if side and side[0])
-    attributes: dict[str, Attribute] = {"input_formats": given, "output_formats": computed}
+    attributes: Attributes = {"input_formats": given, "output_formats": computed}
     attributes |= _kernel_shape(op)
     registered = _registered(op, filter)
     if registered is not None:
@@ -415,7 +410,7 @@ def _call(op: Op) -> Label | None:
     return Label("_".join([op.op_type, *first]), attributes, ASCEND, has_overloads=True)
 
 
-def _registered(op: Op, filter: PackedFilter | None) -> tuple[str, dict[str, Attribute]] | None:
+def _registered(op: Op, filter: PackedFilter | None) -> tuple[str, Attributes] | None:
     """The operator that CANN registers for a product or convolution, and its attributes; None for other ops.
 
     Strides and dilations count all axes of the image; pads are those before and behind each spatial axis. A signal is an image
@@ -433,12 +428,12 @@ def _registered(op: Op, filter: PackedFilter | None) -> tuple[str, dict[str, Att
     return _convolution(op, rank - 2, is_depthwise=filter is not None and isinstance(filter.storage, C1HWNCoC0))
 
 
-def _convolution(op: Op, spatial: int, *, is_depthwise: bool) -> tuple[str, dict[str, Attribute]]:
+def _convolution(op: Op, spatial: int, *, is_depthwise: bool) -> tuple[str, Attributes]:
     row = (1,) if spatial == 1 else ()
     strides, dilations = (op.integers(name, (1,) * spatial) for name in ("strides", "dilations"))
     pads = op.integers("pads", (0,) * 2 * spatial)
     sides = (0, 0) * len(row) + tuple(pads[side] for axis in range(spatial) for side in (axis, axis + spatial))
-    attributes: dict[str, Attribute] = {
+    attributes: Attributes = {
         "strides": (1, 1, *row, *strides),
         "pads": sides,
         "dilations": (1, 1, *row, *dilations),
@@ -450,7 +445,7 @@ def _convolution(op: Op, spatial: int, *, is_depthwise: bool) -> tuple[str, dict
     return ("Conv3D" if spatial == 3 else "Conv2D"), attributes | {"groups": op.integer("group", 1)}
 
 
-def _kernel_shape(op: Op) -> dict[str, Attribute]:
+def _kernel_shape(op: Op) -> Attributes:
     """The attribute `kernel_shape` of a convolution, since the physical shape of its filter does not determine it."""
     rule = rule_of(op)
     if rule is None or rule.family not in ("convolution", "transposed_convolution"):

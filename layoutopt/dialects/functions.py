@@ -7,15 +7,26 @@ target reads the calls: op, formats, attributes. A function serves all calls tha
 so the values in its body have no types.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec import Struct, field
 
 from layoutopt.dialects.lowering import Dialect, stop_qdq_propagation
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
-from layoutopt.ir.graph import CAST, DOMAIN, Graph, is_cast, to_text
-from layoutopt.ir.types import Attribute, DType, Function, Op, Opaque, OpaqueType, ReferenceAttribute, Value
+from layoutopt.ir.graph import CAST, DOMAIN, Graph, cast_storages, is_cast, to_text
+from layoutopt.ir.types import (
+    Attribute,
+    Attributes,
+    DType,
+    Function,
+    Op,
+    Opaque,
+    OpaqueType,
+    Operands,
+    ReferenceAttribute,
+    Value,
+)
 from layoutopt.ops import rule_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.passes import HoistFromQdqGroups
@@ -53,12 +64,11 @@ class Functions(Dialect):
         """The label of a call: CastData with two formats; for other ops the first formats in the name, and the signature."""
         assert op.signature is not None
         if is_cast(op):
-            source, result = op.x.storage, op.y.storage
-            assert source is not None and result is not None
+            source, result = cast_storages(op)
             return Label(CAST, {"src_format": str(source.format), "dst_format": str(result.format)})
         return Label(f"{op.op_type}_{_formats(op)}", {"formats": str(op.signature)})
 
-    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Write a call, or the recorded ops if the op is layout-agnostic."""
         rule = rule_of(op)
         assert op.signature is not None
@@ -91,7 +101,7 @@ class _Draft(Struct):
 
     body: Graph
     arguments: list[Value] = field(default_factory=list)
-    attributes: dict[str, Attribute] = field(default_factory=dict)
+    attributes: Attributes = field(default_factory=dict)
 
 
 def _draft(graph: Graph, op: Op, builder: OpBuilder, label: Label) -> _Draft:
@@ -116,10 +126,9 @@ def _draft(graph: Graph, op: Op, builder: OpBuilder, label: Label) -> _Draft:
         for value in recorded.outputs:
             if value is not None:
                 values[value] = body.add_value(Value(f"t{len(values)}", OpaqueType()))
-        sides = (tuple(value and values[value] for value in side) for side in (recorded.inputs, recorded.outputs))
         is_literal = label.replaces_attributes
         attributes = recorded.attributes if is_literal else _referenced(op, recorded, draft.attributes)
-        body.add_op(recorded.copy(*sides, attributes=dict(attributes)))
+        body.add_op(recorded.copy_on(values, attributes=dict(attributes)))
     body.outputs = [values[builder.outputs[index]] for index in sorted(builder.outputs)]
     draft.attributes.update(label.attributes)
     rule = rule_of(op)
@@ -144,9 +153,9 @@ def _reference(draft: _Draft, constant: Value, number: int, *, is_literal: bool)
     return Opaque("ref", ReferenceAttribute(name, "INTS"))
 
 
-def _referenced(op: Op, recorded: Op, given: dict[str, Attribute]) -> dict[str, Attribute]:
+def _referenced(op: Op, recorded: Op, given: Attributes) -> Attributes:
     """References to the attributes of the call in place of those of the op, except for empty lists, which have no type."""
-    result: dict[str, Attribute] = {}
+    result: Attributes = {}
     for name, value in recorded.attributes.items():
         if recorded.kind == op.kind and value != () and not isinstance(value, Opaque):
             given[name] = value

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, DType, Op, TensorType, Value, float32_type
+from layoutopt.ir.types import DType, Op, Value, float32_type
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.record import Record
@@ -20,12 +20,14 @@ class Site(Record, eq=False):
 
     Attributes:
         x: the image.
+        extents: its extents.
         last: the Reshape that computes the result.
         groups: the number of groups.
         epsilon: the addend of the variance.
     """
 
     x: Value
+    extents: tuple[int, ...]
     last: Op
     groups: int
     epsilon: float
@@ -33,7 +35,7 @@ class Site(Record, eq=False):
     @property
     def key(self) -> Hashable:
         """Everything that its time depends on."""
-        return self.x.dims, self.groups
+        return self.extents, self.groups
 
 
 class MeansPerChannel(Pass):
@@ -78,27 +80,24 @@ def find_site(graph: Graph, op: Op) -> Site | None:
     assert isinstance(epsilon, float | int)
     if op.x.static_shape != (dims[0], groups, prod(dims[1:]) // groups) or epsilon <= 0:
         return None  # without epsilon, a constant image is divided by its rounding error
-    return Site(x, last, groups, epsilon)
+    return Site(x, dims, last, groups, epsilon)
 
 
 def _rewrite(graph: Graph, site: Site) -> None:
-    build, x, (images, channels, *_) = rewriting(graph, site.last, "per-channel"), site.x, site.x.dims
-    assert isinstance(channels, int)
-    image, numbers = float32_type(x.dims), float32_type((images, channels, 1, 1))
+    build, (images, channels, *_) = rewriting(graph, site.last, "per-channel"), site.extents
+    image, numbers = float32_type(site.extents), float32_type((images, channels, 1, 1))
     size = channels // site.groups
     filter = build.constant(np.full((channels, size, 1, 1), 1 / size, np.float32), "mean")
 
-    def op(kind: str, type: TensorType, *inputs: Value, **attributes: Attribute) -> Value:
-        return build.op(kind, inputs, [type], attributes)[0]
-
     def mean(value: Value) -> Value:
-        per_channel = op("GlobalAveragePool", numbers, value)
-        return op("Conv", numbers, per_channel, filter, group=site.groups, kernel_shape=(1, 1))
+        per_channel = build.result("GlobalAveragePool", [value], numbers)
+        return build.result("Conv", [per_channel, filter], numbers, {"group": site.groups, "kernel_shape": (1, 1)})
 
-    centred = op("Sub", image, x, mean(x))
+    centred = build.result("Sub", [site.x, mean(site.x)], image)
+    squares = build.result("Mul", [centred, centred], image)
     epsilon = build.constant(np.array(site.epsilon, np.float32), "epsilon")
-    variance = op("Add", numbers, mean(op("Mul", image, centred, centred)), epsilon)
-    build.set_output(0, op("Div", image, centred, op("Sqrt", numbers, variance)))
+    deviation = build.result("Sqrt", [build.result("Add", [mean(squares), epsilon], numbers)], numbers)
+    build.set_output(0, build.result("Div", [centred, deviation], image))
     replace_op(graph, site.last, build)
 
 
@@ -106,32 +105,21 @@ def _between_convolutions(site: Site, *, is_rewritten: bool) -> Graph:
     """A lowered graph of a convolution, the normalisation in one of its forms, and another convolution."""
     graph = Graph("normalization", {"": 18})
     graph.stage = "lowered"
-    images, channels, *_ = site.x.dims
-    assert isinstance(channels, int)
-    image = float32_type(site.x.dims)
-    grouped = float32_type((images, site.groups, prod(map(int, site.x.dims[1:])) // site.groups))
-
-    def constant(array: Array) -> Value:
-        return graph.new_value("c", TensorType(DType.of(array), array.shape), data=ArrayData(array))
-
-    def op(kind: str, type: TensorType, *inputs: Value, **attributes: Attribute) -> Value:
-        y = graph.new_value("y", type)
-        graph.add_op(Op(kind, inputs, (y,), version=18, attributes=attributes))
-        return y
-
-    def reshape(value: Value, type: TensorType) -> Value:
-        return op("Reshape", type, value, constant(np.array(type.shape, np.int64)))
-
-    filter = constant(np.full((channels, channels, 1, 1), 1 / channels, np.float32))
-    scale, bias = (constant(np.full(site.groups, each, np.float32)) for each in (1, 0))
-    graph.inputs.append(graph.new_value("x", image))
-    x = reshape(op("Conv", image, graph.inputs[0], filter, kernel_shape=(1, 1)), grouped)
-    normalized = op("InstanceNormalization", grouped, x, scale, bias, epsilon=site.epsilon)
-    graph.outputs.append(op("Conv", image, reshape(normalized, image), filter, kernel_shape=(1, 1)))
-    if is_rewritten:
-        for each in graph.ops:
-            if (found := find_site(graph, each)) is not None:
-                _rewrite(graph, found)
-    for each in reversed(graph.ops):
-        graph.remove_if_dead(each)
+    (images, channels, *_), image = site.extents, float32_type(site.extents)
+    x, y = (graph.new_value(name, image) for name in "xy")
+    graph.inputs, graph.outputs = [x], [y]
+    whole = graph.add_op(Op("Identity", (x,), (y,)))
+    build = rewriting(graph, whole, "normalization")
+    filter = build.constant(np.full((channels, channels, 1, 1), 1 / channels, np.float32), "filter")
+    scale, bias = (build.constant(np.full(site.groups, each, np.float32), "group") for each in (1, 0))
+    before = build.result("Conv", [x, filter], image, {"kernel_shape": (1, 1)})
+    shape = images, site.groups, prod(site.extents[1:]) // site.groups
+    operands = [build.reshape(before, shape), scale, bias]
+    normalized = build.result("InstanceNormalization", operands, float32_type(shape), {"epsilon": site.epsilon})
+    after = build.reshape(normalized, site.extents)
+    build.set_output(0, build.result("Conv", [after, filter], image, {"kernel_shape": (1, 1)}))
+    replace_op(graph, whole, build)
+    for each in graph.ops if is_rewritten else ():
+        if (found := find_site(graph, each)) is not None:
+            _rewrite(graph, found)
     return graph

@@ -10,8 +10,8 @@ from math import prod
 
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.graph import DOMAIN, Graph, is_cast
-from layoutopt.ir.types import DType, Op, Slot, Value
+from layoutopt.ir.graph import DOMAIN, Graph, cast_storages, is_cast
+from layoutopt.ir.types import DType, Op, Operands, Slot, Value
 from layoutopt.ir.verify import invariant
 from layoutopt.ops import (
     LayoutRule,
@@ -99,7 +99,7 @@ class Dialect:
         del graph
         return 0
 
-    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Add the ops that the builder recorded for `op`, which compute `outputs`, to the lowered graph."""
         write_plain(graph, op, builder, outputs)
 
@@ -203,8 +203,8 @@ class _Lowering:
         return True
 
     def _convert(self, op: Op, builder: OpBuilder) -> None:
-        value, src, dst, shape = builder.input(0), op.x.storage, op.y.storage, op.x.dims
-        assert value is not None and src is not None and dst is not None
+        value, (src, dst), shape = builder.input(0), cast_storages(op), op.x.dims
+        assert value is not None
         extents = zip(src.format.padded_shape(shape), dst.format.padded_shape(shape), shape, strict=True)
         formats = [src.format, dst.format]
         if src.padding > dst.padding and any(old == new != dim for old, new, dim in extents):

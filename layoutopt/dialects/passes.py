@@ -33,9 +33,7 @@ class EqualizeMatmulRanks(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the products whose operands are both float16."""
         for op in graph.ops:
-            operands = [
-                value for value in op.inputs if value is not None and value.dtype is DType.FLOAT16 and value.rank
-            ]
+            operands = [value for value in op.present_inputs if value.dtype is DType.FLOAT16 and value.rank]
             if op.kind == "MatMul" and len(operands) == 2:
                 smaller, larger = sorted(operands, key=lambda value: len(value.dims))
                 missing = len(larger.dims) - len(smaller.dims)
@@ -43,7 +41,7 @@ class EqualizeMatmulRanks(Pass):
                     builder = rewriting(graph, op, "raised")
                     raised = builder.reshape(smaller, (*(1,) * missing, *smaller.dims))
                     inputs = [raised if value is smaller else value for value in op.inputs]
-                    (product,) = builder.op("MatMul", inputs, [op.y.type_with(op.y.shape)], op.attributes)
+                    product = builder.result("MatMul", inputs, op.y.type_with(op.y.shape), op.attributes)
                     builder.set_output(0, product)
                     replace_op(graph, op, builder)
 
@@ -99,9 +97,8 @@ def _compute(graph: Graph, value: Value, deferred: Deferred) -> None:
         data = data.data
     copies = {each: graph.new_value(f"{value.name}/{each.name}", each.type, data=each.data) for each in part.values}
     for number, op in enumerate(part.ops):
-        inputs, outputs = (tuple(each and copies[each] for each in side) for side in (op.inputs, op.outputs))
-        copy = op.copy(inputs, outputs, name=f"{value.name}/{op.name or number}", order=(), origin=None)
-        graph.add_op(copy, first=True)
+        name = f"{value.name}/{op.name or number}"
+        graph.add_op(op.copy_on(copies, name=name, order=(), origin=None), first=True)
     source = result = copies[part.outputs[0]]
     value.data = None
     layout = graph.add_op(Op("Identity", (source,), (value,), name=f"{value.name}__layout"), first=True)

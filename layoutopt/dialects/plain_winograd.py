@@ -22,9 +22,9 @@ class PlainWinogradRewriter(WinogradRewriter):
         pieces = [each for line in self._outputs(rows, self._row, [None] * rows.outputs, True) for each in line]
         images, counts = op.y.dims[0], (rows.count, columns.count)
         type = float32_type((images, self._filters * len(pieces), *counts))
-        (stacked,) = build.op("Concat", pieces, [type], {"axis": 1})
+        stacked = build.result("Concat", pieces, type, {"axis": 1})
         type = float32_type((images, self._filters, *(count * rows.outputs for count in counts)))
-        (result,) = build.op("DepthToSpace", [stacked], [type], {"blocksize": rows.outputs})
+        result = build.result("DepthToSpace", [stacked], type, {"blocksize": rows.outputs})
         for axis, each in enumerate(self._tiling, 2):
             result = build.resize_axis(result, axis, each.extent)
         build.set_output(0, result)
@@ -36,7 +36,7 @@ class PlainWinogradRewriter(WinogradRewriter):
             return terms
         if factor != 1:
             number = self._build.constant(np.array(factor, np.float32), "factor")
-            terms = [self._one("Mul", [each, number], each.dims) for each in terms]
+            terms = self._each("Mul", terms, [number] * len(terms))
         return self._each("Add", total, terms)
 
     @override
@@ -46,12 +46,9 @@ class PlainWinogradRewriter(WinogradRewriter):
         filters, channels, *kernel = map(estimated_extent, filter.dims)
         fields |= {"group": filters if channels == 1 else 1, "kernel_shape": tuple(kernel)}
         given = [x, filter] if bias is None else [x, filter, bias]
-        y = self._one("Conv", given, (self._op.y.dims[0], filters, *image), **fields)
-        return y if addend is None else self._one("Add", [y, addend], y.dims)
-
-    def _one(self, kind: str, inputs: list[Value], shape: Shape, **fields: Attribute) -> Value:
-        """The only output of an op."""
-        return self._build.op(kind, inputs, [float32_type(shape)], fields)[0]
+        type = float32_type((self._op.y.dims[0], filters, *image))
+        y = self._build.result("Conv", given, type, fields)
+        return y if addend is None else self._build.result("Add", [y, addend], type)
 
 
 class PlainWinograd(Winograd):

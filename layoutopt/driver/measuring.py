@@ -114,7 +114,7 @@ def measured_rows(
     return rows, [each for each, feed in pairs if feed is None]
 
 
-def feed_at(session: AnySession, samples: SampleInputs, sizes: Mapping[str, int], threads: int = 1) -> Feed | None:
+def feed_at(session: AnySession, samples: SampleInputs, sizes: Mapping[str, int], threads: int) -> Feed | None:
     """Inputs on which the original runs; None if there are none, a run takes too long, or memory is too small.
 
     Args:

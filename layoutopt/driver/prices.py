@@ -97,10 +97,9 @@ def _restricted(job: Job, engine: Engine, source: onnx_ir.Model, graph: Graph) -
     absorbed = dict[str, Format]()
     with suppress(*RUN_OR_MEMORY_ERRORS):  # it does not run the original
         layers = engine.load(job.path or onnx_io.to_bytes(source), job.options.threads).layers()
-        executed = {name for each in layers if each.moves for name in each.ops}
+        moves = [each for each in layers if each.moves]
         for op in graph.ops:
-            rule, names = rule_of(op), f"{op.name},{op.y.tensor}".split(",")  # OpenVINO names an output's op after it
-            is_absorbed = op.name and executed.isdisjoint(names)
+            rule, is_absorbed = rule_of(op), op.name and not any(each.computes(op) for each in moves)
             if op.kind == "Transpose" and is_absorbed and isinstance(rule, View) and op.x.rank:
                 format = rule.output_format(op, Format.canonical(op.x.rank))
                 absorbed |= {op.y.tensor: format} if format is not None else {}

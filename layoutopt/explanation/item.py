@@ -85,7 +85,7 @@ def _op(view: PlanView, op: Op) -> tuple[int, Candidates, dict[str, Any]]:
     """The number of an op, its candidates, and the fields of the explanation; the note is for no choice."""
     number = view.units.index(op)
     groups: dict[tuple[Key, ...], tuple[str, set[int]]] = {}
-    values = [value for value in (*op.outputs, *op.inputs) if value is not None]
+    values = [*op.present_outputs, *op.present_inputs]
     for position, option in enumerate(view.problem.ops[number]):
         text = _signature_text(op, view.formulation.signatures[op][position])
         keys = tuple(view.key(*each) for each in (*option.operand_states, *option.result_states))

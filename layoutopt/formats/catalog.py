@@ -157,8 +157,8 @@ def c0(dtype: str) -> int:
     return _C0.get(bits, 16)
 
 
-def fractal_nz(rank: int, m0: int = 16, c0: int = 16) -> Format:
-    """FRACTAL_NZ of a tensor (..., M, N): batch axes, N, M, then `m0` rows of `c0` columns.
+def fractal_nz(rank: int, c0: int = 16) -> Format:
+    """FRACTAL_NZ of a tensor (..., M, N): batch axes, N, M, then 16 rows of `c0` columns.
 
     Raises:
         FormatError: the rank is below 2.
@@ -167,7 +167,7 @@ def fractal_nz(rank: int, m0: int = 16, c0: int = 16) -> Format:
         raise FormatError(f"is for matrices, not for rank {rank}", where="FRACTAL_NZ", hint="unsqueeze the tensor")
     rows, columns = rank - 2, rank - 1
     outer = (*range(rows), columns, rows)
-    return Format((*map(Part, outer), Part(rows, m0), Part(columns, c0)))
+    return Format((*map(Part, outer), Part(rows, 16), Part(columns, c0)))
 
 
 def entry_of(name: str) -> Entry | None:

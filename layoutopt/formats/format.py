@@ -77,7 +77,7 @@ class Part(Record, order=True):
     step: int = 0
 
 
-def parse_parts(text: str, axes: str | None = None) -> Iterator[Part]:
+def parse_parts(text: str, axes: str | None) -> Iterator[Part]:
     """The parts of a format in this notation.
 
     Raises:

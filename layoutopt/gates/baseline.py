@@ -34,10 +34,14 @@ class BaselineEntry(PlannedModel, extra="ignore"):
 
 
 class Baseline(ReportModel):
-    """The content of a baseline file."""
+    """The content of a baseline file.
+
+    Attributes:
+        written_by: the version of layoutopt.
+    """
 
     layoutopt_baseline: Literal[1] = 1
-    written_by: str = Field(default=VERSION, description="the version of layoutopt")
+    written_by: str = VERSION
     entries: list[BaselineEntry] = Field(default_factory=list)
 
     def entry(self, model: str, target: str, runtime: str) -> BaselineEntry | None:

@@ -15,26 +15,39 @@ PLAN, BASELINE = "plan", "baseline"
 
 
 class Finding(ReportModel):
-    """A statement about one check of a model."""
+    """A statement about one check of a model.
 
-    check: str = Field(description="`plan`, the key of a budget, or `baseline`")
-    level: Level = Field(description="`error`: the check failed; `warning`: about the check, or why it was not made")
+    Attributes:
+        check: `plan`, the key of a budget, or `baseline`.
+        level: `error`: the check failed; `warning`: about the check, or why it was not made.
+    """
+
+    check: str
+    level: Level
     message: str
 
 
 class Numbers(ReportModel):
-    """The numbers of the result of planning one model."""
+    """The numbers of the result of planning one model.
 
-    transposes: int = Field(ge=0, description="Transposes and other view ops that move bytes of activations")
-    casts: int = Field(ge=0, description="layout conversions that move bytes of activations")
-    bytes_moved: int = Field(ge=0, description="bytes that these ops read and write in one run")
-    speed_up: float | None = Field(
-        description="estimated time of the original divided by that of the result, for several targets the smallest "
-        "ratio; null if the model was not planned, because it is optimised already"
-    )
-    constants_before: int = Field(default=0, ge=0, description="bytes of all constants; 0 if the model is unchanged")
-    constants_after: int = Field(default=0, ge=0, description="the same of the result")
-    size_growth: float = Field(default=1.0, description="constants_after / constants_before")
+    Attributes:
+        transposes: Transposes and other view ops that move bytes of activations.
+        casts: layout conversions that move bytes of activations.
+        bytes_moved: bytes that these ops read and write in one run.
+        speed_up: estimated time of the original divided by that of the result, for several targets the smallest ratio; null if
+            the model was not planned, because it is optimised already.
+        constants_before: bytes of all constants; 0 if the model is unchanged.
+        constants_after: the same of the result.
+        size_growth: constants_after / constants_before.
+    """
+
+    transposes: int = Field(ge=0)
+    casts: int = Field(ge=0)
+    bytes_moved: int = Field(ge=0)
+    speed_up: float | None
+    constants_before: int = Field(default=0, ge=0)
+    constants_after: int = Field(default=0, ge=0)
+    size_growth: float = 1.0
 
     @classmethod
     def of(cls, report: Report) -> "Numbers":
@@ -52,13 +65,19 @@ class Numbers(ReportModel):
 
 
 class PlannedModel(ReportModel):
-    """A model that was planned, in a report or in a baseline."""
+    """A model that was planned, in a report or in a baseline.
 
-    model: str = Field(description="the path as on the command line; in a baseline, from the folder of its file")
+    Attributes:
+        model: the path as on the command line; in a baseline, from the folder of its file.
+        sha256: of the model file and its external data; empty if unreadable.
+        sizes: of symbolic dimensions: low and high.
+    """
+
+    model: str
     target: str
     runtime: str
-    sha256: str = Field(default="", description="of the model file and its external data; empty if unreadable")
-    sizes: dict[str, tuple[int, int]] = Field(default_factory=dict, description="of symbolic dimensions: low and high")
+    sha256: str = ""
+    sizes: dict[str, tuple[int, int]] = Field(default_factory=dict)
 
 
 class ModelResult(PlannedModel):
@@ -78,14 +97,20 @@ class ModelResult(PlannedModel):
 
 
 class GateReport(ReportModel, extra="ignore"):
-    """The results of one run of `ci`."""
+    """The results of one run of `ci`.
+
+    Attributes:
+        baseline: the baseline file; empty without one.
+        baseline_version: the version of layoutopt that wrote it.
+        is_updated: whether the baseline was written, not compared.
+    """
 
     layoutopt_version: str
     target: str
     runtime: str
-    baseline: str = Field(default="", description="the baseline file; empty without one")
-    baseline_version: str = Field(default="", description="the version of layoutopt that wrote it")
-    is_updated: bool = Field(default=False, description="whether the baseline was written, not compared")
+    baseline: str = ""
+    baseline_version: str = ""
+    is_updated: bool = False
     models: list[ModelResult]
 
 

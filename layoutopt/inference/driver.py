@@ -158,8 +158,8 @@ class Inference:
         for op in reversed(self.graph.ops):
             if needed.isdisjoint(op.outputs):
                 continue
-            needed.update(value for value in op.inputs if value is not None)
-            types = [self.type_of(value) for value in op.outputs if value is not None]
+            needed.update(op.present_inputs)
+            types = [*map(self.type_of, op.present_outputs)]
             shapes = [type.shape for type in types if isinstance(type, TensorType) and type.shape is not None]
             for dim in {dim for shape in shapes for dim in shape if isinstance(dim, Extent)}:
                 if len(dim.names) == 1 and all(coefficient > 0 for factors, coefficient in dim.terms if factors):
@@ -251,8 +251,7 @@ class Inference:
     def _capture(self, op: Op) -> None:
         """Make the captured inputs of bodies aliases of the outer values."""
         for body in op.bodies.values():
-            formals = body.inputs[len(body.inputs) - op.captured :]
-            self._aliases.update(zip(formals, op.inputs[op.uncaptured_input_count :], strict=True))
+            self._aliases.update(zip(op.captured_inputs(body), op.inputs[op.uncaptured_input_count :], strict=True))
 
     def _enter_bodies(self, op: Op, links: Sequence[Link]) -> None:
         """Infer the bodies of an op, and again with wider types of the loop states until the bodies preserve them.

@@ -154,14 +154,14 @@ def _captured(graph: Graph) -> Iterator[Value]:
     """The inputs of bodies in a graph that are values captured from the graph."""
     for op in graph.ops:
         for body in op.bodies.values():
-            yield from body.inputs[len(body.inputs) - op.captured :]
+            yield from op.captured_inputs(body)
 
 
 def _without_schema(graph: Graph) -> Iterator[Value]:
     """The results of operators without an onnx schema."""
     for op in (op for each in graph.regions() for op in each.ops):
         if find_schema(op.op_type, op.domain, op.version) is None:
-            yield from (value for value in op.outputs if value is not None)
+            yield from op.present_outputs
 
 
 def _misdeclared_elements(declared: Mapping[Value, ValueType]) -> set[Value]:
@@ -192,7 +192,7 @@ def add_runtime_types(graph: Graph, names: DimNames) -> None:
     version = graph.opsets.get("", 0)
     known_ops = set(operators())
     undefined = (op for op in graph.ops if (op.domain, op.op_type) not in known_ops or _is_onnxruntime_op(op, version))
-    computed = (value for op in undefined for value in op.outputs if value is not None)
+    computed = (value for op in undefined for value in op.present_outputs)
     unknown = [value for value in computed if value.rank is None]
     if not unknown:
         return

@@ -58,7 +58,7 @@ def _output_edges(op: Op) -> list[tuple[Op, Value, int]]:
 
 def _is_topological(ops: Sequence[Op]) -> bool:
     """Whether every op is behind the producers of its operands."""
-    pending = {value for op in ops for value in op.outputs if value is not None}
+    pending = {value for op in ops for value in op.present_outputs}
     for op in ops:
         if not pending.isdisjoint(op.inputs):
             return False
@@ -178,7 +178,7 @@ class Graph:
 
     def producers(self, op: Op) -> list[Op]:
         """The ops that compute the inputs of `op`, each once."""
-        found = (self.producer(value) for value in op.inputs if value is not None)
+        found = map(self.producer, op.present_inputs)
         return list(dict.fromkeys(each for each in found if each is not None))
 
     def uses(self, value: Value) -> list[Use]:
@@ -392,7 +392,7 @@ class Graph:
 
     def remove_op(self, op: Op) -> None:
         """Remove an op and its outputs, which have no uses."""
-        outputs = [value for value in op.outputs if value is not None]
+        outputs = op.present_outputs
         self._digraph.remove_edges_from(_output_edges(op))
         for value in outputs:
             self.remove_value(value)
@@ -404,7 +404,7 @@ class Graph:
         pending = [op]
         while pending:
             each = pending.pop()
-            if each not in self or any(value is not None and self.is_used(value) for value in each.outputs):
+            if each not in self or any(map(self.is_used, each.present_outputs)):
                 continue
             self.remove_op(each)
             pending += self.producers(each)
@@ -444,14 +444,14 @@ class Graph:
             self.version += 1
         op.inputs = tuple(inputs)
 
-    def set_inputs(self, op: Op, inputs: tuple[Value | None, ...]) -> None:
+    def set_inputs(self, op: Op, inputs: Operands) -> None:
         """Give an op another list of inputs."""
         self._digraph.remove_edges_from(_input_edges(op))
         op.inputs = inputs
         self._digraph.add_edges_from(_input_edges(op))
         self.version += 1
 
-    def set_outputs(self, op: Op, outputs: tuple[Value | None, ...]) -> None:
+    def set_outputs(self, op: Op, outputs: Operands) -> None:
         """Give an op another list of outputs; the values that it computed before have no producer then."""
         self._digraph.remove_edges_from(_output_edges(op))
         op.outputs = outputs
@@ -535,6 +535,13 @@ CAST = "CastData"
 def is_cast(op: Op | None) -> bool:
     """Whether an op is a CastData."""
     return op is not None and op.op_type == CAST and op.domain == DOMAIN
+
+
+def cast_storages(cast: Op) -> tuple[Storage, Storage]:
+    """The storages of the operand and the result of a CastData."""
+    source, result = cast.x.storage, cast.y.storage
+    assert source is not None and result is not None, cast
+    return source, result
 
 
 def storage_name(value: Value, storage: Storage) -> str:

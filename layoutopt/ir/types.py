@@ -4,7 +4,7 @@ A *logical tensor* is what ONNX defines: axes in its order, and a logical shape.
 way its elements are stored: a `Format`, the state of the padding elements of that format, and the device of a platform.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from functools import cache
@@ -159,7 +159,7 @@ class Storage(Record):
         """The format with the letters `axes` (see `Format.text`), and the state of the padding unless it is ZERO."""
         return self.format.text(axes) + ("" if self.padding is Padding.ZERO else f"({self.padding} padding)")
 
-    def placed_text(self, axes: str = "") -> str:
+    def placed_text(self, axes: str) -> str:
         """The text with the device, if there is one."""
         return f"{self.text(axes)} on {self.device}" if self.device else self.text(axes)
 
@@ -349,6 +349,9 @@ Operands: TypeAlias = tuple[Value | None, ...]
 """The inputs or outputs of an op; None for an absent one."""
 
 
+Attributes: TypeAlias = dict[str, Attribute]
+
+
 @dataclass(eq=False)
 class Op:
     """One operation. Compared by identity; linked by the graph that owns it, which alone changes its operands.
@@ -368,7 +371,7 @@ class Op:
     overload: str = ""
     version: int = 0
     name: str = ""
-    attributes: dict[str, Attribute] = field(default_factory=dict)
+    attributes: Attributes = field(default_factory=dict)
     bodies: "dict[str, Graph]" = field(default_factory=dict)
     captured: int = 0
     order: tuple[int, ...] = ()
@@ -390,6 +393,11 @@ class Op:
         """
         changes = {"attributes": dict(self.attributes), **changes}
         return replace(self, inputs=inputs, outputs=outputs, **changes)
+
+    def copy_on(self, copies: "Mapping[Value, Value]", **changes: Any) -> "Op":
+        """A new op like this one on the copies of its operands, as of `copy`."""
+        inputs, outputs = (tuple(each and copies[each] for each in side) for side in (self.inputs, self.outputs))
+        return self.copy(inputs, outputs, **changes)
 
     @property
     def kind(self) -> str:
@@ -415,6 +423,10 @@ class Op:
         """The number of inputs without the captured ones."""
         return len(self.inputs) - self.captured
 
+    def captured_inputs(self, body: "Graph") -> "list[Value]":
+        """The inputs of one of its bodies that are captured values."""
+        return body.inputs[len(body.inputs) - self.captured :]
+
     def operand(self, slot: Slot) -> Value | None:
         """The value at a slot; None if it is absent."""
         values = self.inputs if slot.side == "in" else self.outputs
@@ -423,6 +435,21 @@ class Op:
     def input(self, index: int) -> Value | None:
         """Input `index`; None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
+
+    @property
+    def present_inputs(self) -> "list[Value]":
+        """The inputs without absent ones."""
+        return [value for value in self.inputs if value is not None]
+
+    @property
+    def present_outputs(self) -> "list[Value]":
+        """The outputs without absent ones."""
+        return [value for value in self.outputs if value is not None]
+
+    @property
+    def values(self) -> "list[Value]":
+        """The present inputs and outputs."""
+        return self.present_inputs + self.present_outputs
 
     def slots(self) -> list[Slot]:
         """The slots that hold a value, inputs first."""

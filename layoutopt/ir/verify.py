@@ -61,7 +61,7 @@ def edges_are_the_operands_of_ops(graph: Graph) -> Iterator[str]:
                 yield f"input {key} of {head!r}"
         elif isinstance(tail, Op) and (key >= len(tail.outputs) or tail.outputs[key] is not head):
             yield f"output {key} of {tail!r}"
-    listed = sum(len([value for value in (*op.inputs, *op.outputs) if value is not None]) for op in graph.ops)
+    listed = sum(len(op.values) for op in graph.ops)
     if listed != counted:
         yield f"{counted} edges for {listed} operands"
 

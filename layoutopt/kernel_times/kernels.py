@@ -47,7 +47,6 @@ from layoutopt.runtime.engines import Engine
 from layoutopt.runtime.errors import RUNTIME_ERRORS, raise_if_out_of_memory
 from layoutopt.runtime.kernel_queries import blocked_channels
 from layoutopt.runtime.session import inference_session
-from layoutopt.runtime.type_names import short_name
 from layoutopt.timing.interleaved import Action, in_rounds, pinned
 from layoutopt.timing.speed_up import engine_clock
 from layoutopt.version import VERSION
@@ -107,7 +106,7 @@ class LoweredKernel(Record, eq=False, dict=True):
         """
         op = _without_epilogue(op, opsets.get("", 1))
         opaque = any(isinstance(each, Opaque) for each in op.attributes.values())
-        if op.bodies or opaque or not all(_is_timed(each) for each in (*op.inputs, *op.outputs) if each is not None):
+        if op.bodies or opaque or not all(map(_is_timed, op.values)):
             return None
         graph = Graph("kernel", dict(opsets))
         graph.stage = "cast"
@@ -117,11 +116,10 @@ class LoweredKernel(Record, eq=False, dict=True):
             if value is not None and value not in operands:
                 name = f"{'x' if slot.side == 'in' else 'y'}{slot.index}"
                 operands[value] = graph.add_value(_kernel_value(value, name, formats.get(slot)))
-        inputs, outputs = (tuple(value and operands[value] for value in some) for some in (op.inputs, op.outputs))
-        alone = op.copy(inputs, outputs, name="kernel", order=())
+        alone = graph.add_op(op.copy_on(operands, name="kernel", order=()))
+        inputs, outputs = alone.inputs, alone.outputs
         storages = (tuple(None if each is None else each.storage for each in some) for some in (inputs, outputs))
         alone.signature = Signature(*storages)
-        graph.add_op(alone)
         graph.inputs += [each for each in dict.fromkeys(inputs) if each is not None and not each.is_constant]
         graph.outputs += [each for each in outputs if each is not None]
         return cls(graph)
@@ -232,14 +230,11 @@ def kernel_run(model: bytes, threads: int, engine: Engine | None = None) -> Acti
         threads: of the session.
         engine: the program that runs it; None for onnxruntime.
     """
+    inputs = _inputs(model)
     if engine is not None:
-        return _run_in(engine, model, threads)
-    clock, generator = thread_time if threads == 1 else perf_counter, np.random.default_rng(0)
+        return _run_in(engine, model, threads, inputs)
+    clock = thread_time if threads == 1 else perf_counter
     session = inference_session(model, threads=threads, config=_SHARED_ARENA)
-    inputs = {
-        each.name: _operand(np.dtype(short_name(each.type)), tuple(each.shape), generator)
-        for each in session.get_inputs()
-    }
     outputs = [each.name for each in session.get_outputs()]
     binding = session.io_binding()
     for name, array in inputs.items():
@@ -263,27 +258,31 @@ def kernel_run(model: bytes, threads: int, engine: Engine | None = None) -> Acti
 _INTERFACE_RUNS = 3
 
 
-def _run_in(engine: Engine, model: bytes, threads: int) -> Action:
+def _inputs(model: bytes) -> dict[str, Array]:
+    """Random inputs of a model whose shapes are numbers."""
+    generator = np.random.default_rng(0)
+    types = {each.name: each.type.tensor_type for each in onnx_io.parse_message(model).graph.input}
+    return {
+        name: _operand(
+            tensor_dtype_to_np_dtype(each.elem_type), tuple(dim.dim_value for dim in each.shape.dim), generator
+        )
+        for name, each in types.items()
+    }
+
+
+def _run_in(engine: Engine, model: bytes, threads: int, inputs: Mapping[str, Array]) -> Action:
     """A run of a kernel in an engine, without the reorders that the engine adds at the inputs and outputs of a model.
 
     A network has them at its own inputs and outputs only. Their time is that in the engine's trace, without the first run.
     """
-    clock, generator = engine_clock(threads), np.random.default_rng(0)
-    inputs = {
-        each.name: _operand(
-            tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type),
-            tuple(dim.dim_value for dim in each.type.tensor_type.shape.dim),
-            generator,
-        )
-        for each in onnx_io.parse_message(model).graph.input
-    }
+    clock = engine_clock(threads)
     with scratch_folder() as folder:
         loaded = engine.load(model, threads, folder / "trace")
-        totals = [0.0]
+        totals = []
         for number in range(1, _INTERFACE_RUNS + 1):
             loaded.run(inputs)
             totals.append(number * sum(each.seconds for each in loaded.layers() if each.is_interface))
-    at_interface = min(after - before for before, after in pairwise(totals[1:]))
+    at_interface = min(after - before for before, after in pairwise(totals))
 
     def run() -> float:
         for array in inputs.values():

@@ -60,9 +60,7 @@ def to_bytes(model: ir.Model, external: Mapping[ir.Value, ir.ExternalTensor] | N
     return content.getvalue()
 
 
-def write_message(
-    model: ir.Model, file: BinaryIO, external: Mapping[ir.Value, ir.ExternalTensor] | None = None
-) -> None:
+def write_message(model: ir.Model, file: BinaryIO, external: Mapping[ir.Value, ir.ExternalTensor] | None) -> None:
     """Write the serialised model; the arguments are those of `to_bytes`.
 
     Raises:

@@ -4,16 +4,16 @@ An op counts elements along its axis, so the axis must not be blocked, unless Co
 the other axes may have any format.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Dim, Format
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import Array, Attributes, Op, Operands, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, IterationOrder, positions
-from layoutopt.ops.base import PhysicalOperands, add_rule, register, state_of
+from layoutopt.ops.base import PhysicalAttributes, PhysicalOperands, add_rule, register, state_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.signatures import (
@@ -43,15 +43,11 @@ def given_integers(op: Op, name: str, index: int) -> tuple[int, ...] | None:
 
 
 def with_integers(
-    op: Op, build: OpBuilder, name: str, index: int, numbers: Array, *, is_attribute: bool
-) -> tuple[dict[str, Attribute], list[Value | None]]:
-    """The physical operands of an op with other integers in an attribute or in an input."""
-    inputs = [None if each == index else build.input(each) for each in range(len(op.inputs))]
-    if is_attribute:
-        return {name: tuple(numbers.tolist()) if numbers.ndim else int(numbers)}, inputs
-    inputs += [None] * (index + 1 - len(inputs))
-    inputs[index] = build.constant(numbers, name)
-    return {}, inputs
+    build: OpBuilder, name: str, numbers: Sequence[int], *, is_attribute: bool
+) -> tuple[Attributes, list[Value | None]]:
+    """The attributes and inputs of an op of one input, with integers in an attribute or in a second input."""
+    x = build.input(0)
+    return ({name: tuple(numbers)}, [x]) if is_attribute else ({}, [x, build.integers(numbers, name)])
 
 
 # --- reductions ---
@@ -91,12 +87,10 @@ class Reduction(AxiswiseRule):
         target = present_type(build.output_type(0))
         dims = positions(build.format(X), self.reduced_axes(op) or ())
         is_attribute = op.version < (13 if op.op_type == "ReduceSum" else 18)
-        attributes, inputs = with_integers(
-            op, build, "axes", 1, np.asarray(dims, dtype=np.int64), is_attribute=is_attribute
-        )
+        attributes, inputs = with_integers(build, "axes", dims, is_attribute=is_attribute)
         shape = tuple(dim for position, dim in enumerate(shape_of(inputs[0])) if position not in dims)
         attributes = {**op.attributes, **attributes, "keepdims": 0}
-        (result,) = build.op(op.op_type, inputs, [TensorType(target.dtype, shape)], attributes)
+        result = build.result(op.op_type, inputs, TensorType(target.dtype, shape), attributes)
         build.set_output(0, build.reshape(result, shape_of(target)))
 
 
@@ -147,7 +141,7 @@ class OneAxis(AxiswiseRule):
         return axis
 
     @override
-    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> PhysicalAttributes:
         return {"axis": self.physical_axis(op, build)}
 
 
@@ -244,7 +238,7 @@ class ConcatOrSplit(OneAxis):
     default_axis = 0
     has_operand_classes = True
 
-    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+    def pieces(self, op: Op) -> Operands:
         """The pieces in order."""
         raise NotImplementedError
 
@@ -267,7 +261,7 @@ class Concat(ConcatOrSplit):
     default_axis = 1  # before it was required
 
     @override
-    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+    def pieces(self, op: Op) -> Operands:
         return op.inputs
 
     @override
@@ -286,7 +280,7 @@ class Split(ConcatOrSplit):
         return [slot for slot in op.slots() if slot == X or slot.side == "out"]
 
     @override
-    def pieces(self, op: Op) -> tuple[Value | None, ...]:
+    def pieces(self, op: Op) -> Operands:
         return op.outputs
 
     def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
@@ -299,7 +293,7 @@ class Split(ConcatOrSplit):
         is_even = op.input(1) is None and not is_attribute and len(set(lengths)) == 1
         if block == 1 or is_even:
             return super().physical_operands(op, build)
-        changed, inputs = with_integers(op, build, "split", 1, np.asarray(lengths, np.int64), is_attribute=is_attribute)
+        changed, inputs = with_integers(build, "split", lengths, is_attribute=is_attribute)
         return {"axis": self.physical_axis(op, build), **changed, "num_outputs": None}, inputs
 
 
@@ -480,4 +474,4 @@ class Tile(AxiswiseRule):
     def physical_operands(self, op: Op, build: OpBuilder) -> PhysicalOperands:
         repeats = given_integers(op, "repeats", 1) or ()
         counts = [1 if part.block else repeats[part.axis] for part in build.format(X).parts]
-        return {}, [build.input(0), build.constant(np.asarray(counts, dtype=np.int64), "repeats")]
+        return {}, [build.input(0), build.integers(counts, "repeats")]

@@ -270,8 +270,8 @@ class Expand(Elementwise):
     def lower(self, op: Op, build: OpBuilder) -> None:
         target = build.output_type(0)
         extents = [dim if isinstance(dim, int) else 1 for dim in shape_of(target)]  # 1 keeps a symbolic extent
-        shape = build.constant(np.asarray(extents, dtype=np.int64), "shape")
-        (result,) = build.op("Expand", [aligned_input(build, op, 0, self.axes(op)), shape], [target])
+        shape = build.integers(extents, "shape")
+        result = build.result("Expand", [aligned_input(build, op, 0, self.axes(op)), shape], target)
         build.set_output(0, result)
 
 

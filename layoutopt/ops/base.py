@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import numpy as np
 
 from layoutopt.formats import Format
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot, Storage, Value
+from layoutopt.ir.types import Array, Attribute, Attributes, Op, Padding, Signature, Slot, Storage, Value
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.interfaces import Affine, LinearMap, Pads, Side, letters_by_rank
 from layoutopt.ops.signatures import (
@@ -49,7 +49,11 @@ from layoutopt.registry import EntryPoints, registered_by
 if TYPE_CHECKING:
     from layoutopt.ops.contraction import ContractionModes
 
-PhysicalOperands: TypeAlias = tuple[Mapping[str, Attribute | None], list[Value | None]]
+ShapeEdits: TypeAlias = dict[int, dict[int, int]] | None
+"""Other elements of shape operands, as {input: {position: element}}; None if there are none with which the op stays right."""
+
+PhysicalAttributes: TypeAlias = Mapping[str, Attribute | None]
+PhysicalOperands: TypeAlias = tuple[PhysicalAttributes, list[Value | None]]
 """The attributes that differ from those of an op, None for those that are left out, and its inputs on physical arrays."""
 
 OLDEST_OPSET = 7
@@ -189,8 +193,7 @@ class LayoutRule:
         arrays of the logical shapes in canonical formats, between conversions.
         """
         if self.is_layout_agnostic(op, chosen_signature(op)):
-            attributes, inputs = self.physical_operands(op, build)
-            lower_directly(op, build, attributes, inputs)
+            lower_directly(op, build, *self.physical_operands(op, build))
             return
         types = [None if value is None else value.type_with(value.shape) for value in op.outputs]
         results = build.op(op.op_type, self.canonical_inputs(op, build), types, op.attributes)
@@ -206,7 +209,7 @@ class LayoutRule:
         """Attributes and inputs of a layout-agnostic op on physical arrays."""
         return self.physical_attributes(op, build), [build.input(index) for index in range(len(op.inputs))]
 
-    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> PhysicalAttributes:
         """The attributes of a layout-agnostic op that are others on physical arrays."""
         return {}
 
@@ -255,7 +258,7 @@ class LayoutRule:
         """
         return None
 
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> ShapeEdits:
         """Edits to shape operands, as {input: {position: value}}, when the extent of x along `axis` becomes `extent`.
 
         The edited elements have to be numbers already, in a constant or in a computed list. None if the op may not be edited.
@@ -266,7 +269,7 @@ class LayoutRule:
         """The zeros added around the first input, on axes of known extent; None if the op does anything else."""
         return None
 
-    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, pads: Pads) -> Attributes | None:
         """The attributes with which the op pads its first input with these zeros too; None if there are none."""
         return None
 
@@ -454,28 +457,20 @@ def _badness(signature: Signature) -> tuple[int, ...]:
 # --- Lowering to one op of the same type on the physical arrays ---
 
 
-def lower_directly(
-    op: Op,
-    build: OpBuilder,
-    attributes: Mapping[str, Attribute | None] = MappingProxyType({}),
-    inputs: Sequence[Value | None] | None = None,
-) -> None:
+def lower_directly(op: Op, build: OpBuilder, attributes: PhysicalAttributes, inputs: Sequence[Value | None]) -> None:
     """Write the same op on the physical arrays.
 
     Args:
         op: the op.
         build: records the new op.
         attributes: attributes that differ from those of the op; None for those that are left out.
-        inputs: all inputs, if they differ from the physical inputs of the op.
+        inputs: all inputs.
     """
-    if inputs is None:
-        inputs = [build.input(index) for index in range(len(op.inputs))]
     present = [index for index, value in enumerate(op.outputs) if value is not None]
     types = [build.output_type(index) for index in range(max(present, default=-1) + 1)]
     changed = {**op.attributes, **attributes}
-    results = build.op(op.op_type, inputs, types, {name: each for name, each in changed.items() if each is not None})
-    for index, result in zip(present, results, strict=True):
-        build.set_output(index, result)
+    given = {name: each for name, each in changed.items() if each is not None}
+    build.set_outputs(build.op(op.op_type, inputs, types, given))
 
 
 # --- Ops whose result has the elements of their input, in the same or in another type ---
@@ -507,9 +502,7 @@ def discontinuous_inputs(op: Op) -> list[Value]:
     """The floating-point inputs of a discontinuous op; none for other ops and for quantisation."""
     if flags(op).is_shape_query or flags(op).is_quantized:
         return []
-    has_integers = any(
-        value.dtype is not None and not value.dtype.is_float for value in op.outputs if value is not None
-    )
+    has_integers = any(value.dtype is not None and not value.dtype.is_float for value in op.present_outputs)
     if op.op_type not in _DISCONTINUOUS and not has_integers:
         return []
-    return [value for value in op.inputs if value is not None and value.dtype is not None and value.dtype.is_float]
+    return [value for value in op.present_inputs if value.dtype is not None and value.dtype.is_float]

@@ -25,7 +25,20 @@ from layoutopt.formats import (
 )
 from layoutopt.ir.constants import Rearranged
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, ArrayData, Attribute, Data, DType, Op, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import (
+    Array,
+    ArrayData,
+    Attribute,
+    Attributes,
+    Data,
+    DType,
+    Op,
+    Operands,
+    Slot,
+    Storage,
+    TensorType,
+    Value,
+)
 from layoutopt.ops.signatures import estimated_extent, physical_type
 from layoutopt.record import Record
 
@@ -191,6 +204,10 @@ class OpBuilder:
         self.constants.append(value)
         return value
 
+    def integers(self, numbers: Sequence[int], stem: str) -> Value:
+        """A new constant list of integers."""
+        return self.constant(np.asarray(numbers, dtype=np.int64), stem)
+
     def op(
         self,
         op_type: str,
@@ -213,6 +230,18 @@ class OpBuilder:
         self.ops.append(op)
         return [value for value in outputs if value is not None]
 
+    def result(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        type: TensorType | None,
+        attributes: Mapping[str, Attribute] | None = None,
+        domain: str | None = None,
+    ) -> Value:
+        """The only output of a new op, as of `op`."""
+        (result,) = self.op(op_type, inputs, [type], attributes, domain)
+        return result
+
     def reshape(self, value: Value, shape: Shape) -> Value:
         """The same elements in another shape."""
         value = self._reshaped.get(value, value)
@@ -220,8 +249,7 @@ class OpBuilder:
             return value
         type = value.type_with(shape)
         if 0 in shape:  # there are no elements; Reshape copies an extent for a 0
-            (result,) = self.op("Identity", [self._zeros(value, shape)], [type])
-            return result
+            return self.result("Identity", [self._zeros(value, shape)], type)
         target = self._target(value, shape)
         # A computed extent may be 0, which must not copy an extent.
         literal = target.data is None and self._opset >= _ZERO_IS_ZERO_SINCE
@@ -231,11 +259,10 @@ class OpBuilder:
 
     def cast(self, value: Value, dtype: DType) -> Value:
         """The elements of a value in another element type."""
-        attributes: dict[str, Attribute] = {"to": dtype.number}
+        attributes: Attributes = {"to": dtype.number}
         if dtype.label.startswith(("float8e4", "float8e5")):
             attributes["saturate"] = 0  # or infinities would become the largest numbers
-        (result,) = self.op("Cast", [value], [TensorType(dtype, value.shape)], attributes)
-        return result
+        return self.result("Cast", [value], TensorType(dtype, value.shape), attributes)
 
     def expand(self, value: Value, like: Value, axes: int) -> Value:
         """The elements of `value`, repeated along the last `axes` axes to the extents of `like`."""
@@ -246,20 +273,19 @@ class OpBuilder:
         if self._opset < _EXPAND_SINCE:
             own = zip(value.dims[-axes:], extents, strict=True)
             copies = (*(1,) * (len(value.dims) - axes), *(1 if before == after else after for before, after in own))
-            (result,) = self.op("Tile", [value, self._extents_tensor(like, copies)], [type])
-            return result
-        if all(isinstance(extent, int) for extent in extents):
-            target = self.constant(np.asarray(extents, dtype=np.int64), "extents")
+            return self.result("Tile", [value, self._extents_tensor(like, copies)], type)
+        known = [extent for extent in extents if isinstance(extent, int)]
+        if len(known) == len(extents):
+            target = self.integers(known, "extents")
         else:
-            (whole,) = self.op("Shape", [like], [TensorType(DType.INT64, (rank,))])
+            whole = self.result("Shape", [like], TensorType(DType.INT64, (rank,)))
             target = self._slice(whole, 0, rank - axes, rank, TensorType(DType.INT64, (axes,)))
-        (result,) = self.op("Expand", [value, target], [type])
-        return result
+        return self.result("Expand", [value, target], type)
 
     def prepend_flatten(self, value: Value) -> Value:
         """Record a Flatten of a value and a Reshape back, before all ops recorded so far; returns the result."""
         recorded, self.ops = self.ops, []
-        (flat,) = self.op("Flatten", [value], [value.type_with((1, product(value.dims)))], {"axis": 0})
+        flat = self.result("Flatten", [value], value.type_with((1, product(value.dims))), {"axis": 0})
         result = self.reshape(flat, value.dims)
         self.ops += recorded
         return result
@@ -301,18 +327,23 @@ class OpBuilder:
             return self._slice(value, axis, 0, extent, type)
         if type.dtype not in _PAD_TYPES and promoted_type(type.dtype, "Pad", self._opset) is None:
             missing = (*shape[:axis], extent - old, *shape[axis + 1 :])
-            (result,) = self.op("Concat", [value, self._zeros(value, missing)], [type], {"axis": axis})
-            return result
+            return self.result("Concat", [value, self._zeros(value, missing)], type, {"axis": axis})
         pads = [0] * (2 * len(shape))
         pads[len(shape) + axis] = extent - old
         if self._opset < 11:
             return self._move("Pad", value, [], type, {"pads": tuple(pads)})
-        return self._move("Pad", value, [self.constant(np.asarray(pads, dtype=np.int64), "pads")], type)
+        return self._move("Pad", value, [self.integers(pads, "pads")], type)
 
     def set_output(self, index: int, value: Value) -> None:
         """Record the physical output, reshaped to the shape of the lowered graph's value, which the dialect declares."""
         target = self._outputs[index]
         self.outputs[index] = value if target is None or target.shape is None else self.reshape(value, target.shape)
+
+    def set_outputs(self, values: Sequence[Value]) -> None:
+        """Record all physical outputs that the op has."""
+        present = (index for index, value in enumerate(self._op.outputs) if value is not None)
+        for index, value in zip(present, values, strict=True):
+            self.set_output(index, value)
 
     def set_canonical_output(self, index: int, value: Value) -> None:
         """Record an output that is an array of the logical shape in the canonical format; its padding becomes zero."""
@@ -328,7 +359,7 @@ class OpBuilder:
         for op in reversed(self.ops):
             if not read.isdisjoint(op.outputs):
                 kept.append(op)
-                read.update(value for value in op.inputs if value is not None)
+                read.update(op.present_inputs)
         self.ops = kept[::-1]
         self.constants = [constant for constant in self.constants if constant in read]
 
@@ -345,12 +376,11 @@ class OpBuilder:
         """The output of a new data-movement op, on a promoted element type if the op does not support this one."""
         wide = promoted_type(type.dtype, op_type, self._opset)
         if wide is None:
-            (result,) = self.op(op_type, [value, *rest], [type], attributes)
-            return result
+            return self.result(op_type, [value, *rest], type, attributes)
         source = self._promoted.get(value)
         if source is None or source.dtype is not wide:
             source = self.cast(value, wide)
-        (moved,) = self.op(op_type, [source, *rest], [TensorType(wide, type.shape)], attributes)
+        moved = self.result(op_type, [source, *rest], TensorType(wide, type.shape), attributes)
         result = self.cast(moved, type.dtype)
         self._promoted[result] = moved
         return result
@@ -362,7 +392,7 @@ class OpBuilder:
     def _slice(self, value: Value, axis: int, start: int, end: int, type: TensorType) -> Value:
         if self._opset < 10:
             return self._move("Slice", value, [], type, {"starts": (start,), "ends": (end,), "axes": (axis,)})
-        numbers = [self.constant(np.asarray([number], dtype=np.int64), "slice") for number in (start, end, axis)]
+        numbers = [self.integers([number], "slice") for number in (start, end, axis)]
         return self._move("Slice", value, numbers, type)
 
     def _target(self, value: Value, shape: Shape) -> Value:
@@ -370,7 +400,7 @@ class OpBuilder:
         pairs = zip_longest(shape, value.dims[: len(shape)])
         numbers = [dim if isinstance(dim, int) else 0 if dim == source else -1 for dim, source in pairs]
         if numbers.count(-1) <= 1:
-            return self.constant(np.asarray(numbers, dtype=np.int64), "shape")
+            return self.integers(numbers, "shape")
         return self._extents_tensor(value, shape)
 
     def _extents_tensor(self, value: Value, shape: Shape) -> Value:
@@ -388,7 +418,7 @@ class OpBuilder:
         shapes: dict[Value, Value] = {}
         for array, _, is_axis in (source for _, source in found if source is not None):
             if is_axis and array not in shapes:
-                (shapes[array],) = self.op("Shape", [array], [TensorType(DType.INT64, (len(array.dims),))])
+                shapes[array] = self.result("Shape", [array], TensorType(DType.INT64, (len(array.dims),)))
         return computed_list(
             self,
             [number if source is None else (shapes.get(source[0], source[0]), source[1]) for number, source in found],
@@ -401,8 +431,7 @@ class OpBuilder:
         if known == shape:
             return zeros
         repeats = tuple(1 if isinstance(dim, int) else dim for dim in shape)
-        (result,) = self.op("Tile", [zeros, self._extents_tensor(value, repeats)], [type])
-        return result
+        return self.result("Tile", [zeros, self._extents_tensor(value, repeats)], type)
 
 
 def computed_list(build: OpBuilder, entries: Sequence[int | tuple[Value, int]]) -> Value:
@@ -410,17 +439,16 @@ def computed_list(build: OpBuilder, entries: Sequence[int | tuple[Value, int]]) 
     pieces: list[Value | None] = []
     for entry in entries:
         if isinstance(entry, int):
-            pieces.append(build.constant(np.asarray([entry], dtype=np.int64), "extent"))
+            pieces.append(build.integers([entry], "extent"))
         else:
-            position = build.constant(np.asarray([entry[1]], dtype=np.int64), "index")
-            pieces += build.op("Gather", [entry[0], position], [TensorType(DType.INT64, (1,))])
+            position = build.integers([entry[1]], "index")
+            pieces.append(build.result("Gather", [entry[0], position], TensorType(DType.INT64, (1,))))
     if not pieces:
-        return build.constant(np.zeros(0, np.int64), "extents")
-    (result,) = build.op("Concat", pieces, [TensorType(DType.INT64, (len(pieces),))], {"axis": 0})
-    return result
+        return build.integers((), "extents")
+    return build.result("Concat", pieces, TensorType(DType.INT64, (len(pieces),)), {"axis": 0})
 
 
-def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+def write_plain(graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
     """Add the recorded ops to the graph.
 
     Args:
@@ -462,10 +490,10 @@ def replace_op(graph: Graph, op: Op, builder: OpBuilder) -> None:
     """Write the ops that a builder of `rewriting` recorded in place of the op, which has one output."""
     builder.prune()
     result = graph.new_value(op.y.name, op.y.type)
-    write_plain(graph, op, builder, [result])
+    write_plain(graph, op, builder, (result,))
     graph.replace_value(op.y, result)
 
 
 def first_name(op: Op) -> str:
     """The name of the first output of an op, or its type."""
-    return next((value.name for value in op.outputs if value is not None), op.op_type)
+    return next((value.name for value in op.present_outputs), op.op_type)

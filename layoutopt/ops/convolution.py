@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import override
 
 from layoutopt.formats import Format, Part, Shape
-from layoutopt.ir.types import Array, Attribute, Op, Padding, Signature, Slot
+from layoutopt.ir.types import Array, Attributes, Op, Padding, Signature, Slot
 from layoutopt.ops.base import LayoutRule, add_rule, has_padding
 from layoutopt.ops.interfaces import (
     FEATURE_MAPS,
@@ -235,7 +235,7 @@ class Convolution(ConstantWeight):
         channels = estimated_extent(shape_of(counted)[-1 if self.is_channels_last(op) else 1])
         return 2.0 * volume_of(op.inputs[self.weight]) * volume_of(counted) / max(channels, 1)
 
-    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, pads: Pads) -> Attributes | None:
         """Zeros on the spatial axes are added to the pads."""
         if op.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
             return None
@@ -298,7 +298,7 @@ class IntegerConvolution(Convolution):
         """None: integers absorb no affine maps."""
         return None
 
-    def fold_pads(self, op: Op, pads: Pads) -> dict[str, Attribute] | None:
+    def fold_pads(self, op: Op, pads: Pads) -> Attributes | None:
         """The pads, if the zero point of the image is zero, since the op pads with the zero point; else None."""
         return super().fold_pads(op, pads) if is_absent_or_zero(op, self.zero_point) else None
 

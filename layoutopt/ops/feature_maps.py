@@ -9,7 +9,7 @@ from typing_extensions import override
 from layoutopt.formats import Dim, Extent
 from layoutopt.ir.types import Op
 from layoutopt.ops.axiswise import AxiswiseRule
-from layoutopt.ops.base import add_rule, register
+from layoutopt.ops.base import ShapeEdits, add_rule, register
 from layoutopt.ops.interfaces import FEATURE_MAPS
 from layoutopt.ops.signatures import (
     ANY,
@@ -45,7 +45,7 @@ class Pooling(SpatialRule):
     padding = PADDING_KEPT
 
     @override
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> ShapeEdits:
         return {} if axis < 2 else None  # no operand contains extents of batch or channels
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
@@ -166,7 +166,7 @@ class Resize(AxiswiseRule):
             return None  # with a scale of one the result still differs from x
         return frozenset(self.whole_axes(op))
 
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> ShapeEdits:
         """The element of the sizes for the axis, if they contain one."""
         if not self.has_sizes(op) or axis not in _listed_axes(op):
             return {}

@@ -4,7 +4,6 @@ Parameters per channel are vectors, blocked and padded as the channels of the in
 padding of the input becomes zero.
 """
 
-from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -12,9 +11,9 @@ from typing_extensions import override
 
 from layoutopt.formats import Dim, Extent, Shape, product
 from layoutopt.ir.graph import DOMAIN
-from layoutopt.ir.types import Attribute, DType, Op, Padding, Signature, Slot, TensorType, Value
+from layoutopt.ir.types import DType, Op, Padding, Signature, Slot, TensorType, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, are_last_innermost
-from layoutopt.ops.base import add_rule, padded_axes_of, register
+from layoutopt.ops.base import PhysicalAttributes, add_rule, padded_axes_of, register
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.feature_maps import SpatialRule
 from layoutopt.ops.interfaces import Affine, float_constant
@@ -118,7 +117,7 @@ class LayerNormalization(AxiswiseRule):
     def is_one_op(self, op: Op, signature: Signature) -> bool:
         return are_last_innermost(signature, len(self.whole_axes(op)))
 
-    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> PhysicalAttributes:
         """The axis counted from the end."""
         return {"axis": -len(self.whole_axes(op))}
 
@@ -170,7 +169,7 @@ class ExportedGroupNormalization(GroupNormalization):
         for kind, index, neutral in (("Mul", 1, 1), ("Add", 2, 0)):
             numbers = op.constant(index)
             if numbers is None or not bool((numbers == neutral).all()):
-                (y,) = build.op(kind, [y, per_channel(op, build, index, shape)], [type])
+                y = build.result(kind, [y, per_channel(op, build, index, shape)], type)
         build.set_canonical_output(0, y)
 
 
@@ -188,13 +187,12 @@ def normalized(op: Op, build: OpBuilder, x: Value, type: TensorType) -> Value:
     grouped = TensorType(dtype, (shape[0], groups, _volume(shape, groups)))
     scale, bias = (build.constant(np.full(groups, each, dtype.numpy), "group") for each in (1, 0))
     attributes = {"epsilon": op.attributes.get("epsilon", 1e-5)}
-    (y,) = build.op("InstanceNormalization", [build.reshape(x, shape_of(grouped)), scale, bias], [grouped], attributes)
+    y = build.result("InstanceNormalization", [build.reshape(x, shape_of(grouped)), scale, bias], grouped, attributes)
     unknown = [dim for dim in type.shape or () if isinstance(dim, Extent) and dim != shape[0]]
     if type.shape is not None and len(unknown) < 2:
         return build.reshape(y, type.shape)
-    (extents,) = build.op("Shape", [x], [TensorType(DType.INT64, (len(shape),))])
-    (result,) = build.op("Reshape", [y, extents], [type])
-    return result
+    extents = build.result("Shape", [x], TensorType(DType.INT64, (len(shape),)))
+    return build.result("Reshape", [y, extents], type)
 
 
 def per_channel(op: Op, build: OpBuilder, index: int, shape: Shape) -> Value:

@@ -68,7 +68,7 @@ def boundary(op: Op) -> list[Link] | None:
     found = None if find is None else find(op)
     if found is None:
         return None
-    inner = (body.inputs[len(body.inputs) - op.captured :] for body in op.bodies.values())
+    inner = map(op.captured_inputs, op.bodies.values())
     captured = zip(op.inputs[op.uncaptured_input_count :], *inner, strict=True)
     return [*found, *(Link(operand, tuple(inputs)) for operand, *inputs in captured)]
 
@@ -206,7 +206,7 @@ def inline_region(graph: Graph, op: Op, name: str) -> None:
         each.order = (*op.order, *each.order)
         graph.add_op(each)
     results = [values[value] for value in body.outputs]
-    outputs, computed = op.outputs, {value for each in moved for value in each.outputs if value is not None}
+    outputs, computed = op.outputs, {value for each in moved for value in each.present_outputs}
     graph.set_outputs(op, ())
     graph.remove_op(op)
     for index, (result, output) in enumerate(zip(results, outputs, strict=True)):

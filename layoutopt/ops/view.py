@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from layoutopt.formats import Format, propagate_reshape, volume
 from layoutopt.ir.types import DType, Op, Padding, Signature, TensorType
-from layoutopt.ops.base import LayoutRule, register
+from layoutopt.ops.base import LayoutRule, ShapeEdits, register
 from layoutopt.ops.builder import OpBuilder, computed_list
 from layoutopt.ops.signatures import (
     PADDING_KEPT,
@@ -49,7 +49,7 @@ class View(LayoutRule):
 
     @override
     def inapplicability(self, op: Op) -> str:
-        lists = (dims for value in op.inputs if value is not None for dims in (value.shape, value.elements))
+        lists = (dims for value in op.present_inputs for dims in (value.shape, value.elements))
         known = {dim for dims in lists for dim in dims or ()}
         unknown = [str(dim) for dim in op.y.dims if not isinstance(dim, int) and dim not in known]
         return f"no operand has the extents {', '.join(unknown)}" if len(unknown) > 1 else ""
@@ -129,7 +129,7 @@ class Transpose(View):
         return self.permuted_axis(op, axis)
 
     @override
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> ShapeEdits:
         return {}
 
 
@@ -139,7 +139,7 @@ class Reshape(View):
 
     ops = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
-    def shape_edits(self, op: Op, axis: int, extent: int) -> dict[int, dict[int, int]] | None:
+    def shape_edits(self, op: Op, axis: int, extent: int) -> ShapeEdits:
         """The elements of a Reshape's target that contain the extent; the other ops contain axes only.
 
         An element that copies the extent of the same position by being 0 is replaced by the old extent.
@@ -204,11 +204,11 @@ class ShapeOp(LayoutRule):
     def lower(self, op: Op, build: OpBuilder) -> None:
         """Known extents as constants, the others gathered from the shape of the array."""
         shape, array = op.x.dims, build.input(0)
-        (extents,) = build.op("Shape", [array], [TensorType(DType.INT64, (rank_of(array),))])
+        extents = build.result("Shape", [array], TensorType(DType.INT64, (rank_of(array),)))
         positions = {part.axis: position for position, part in enumerate(build.format(X).parts) if not part.block}
         selected = range(len(shape))[self._selected(op, len(shape))]
         dims = ((shape[axis], positions[axis]) for axis in selected)
         result = computed_list(build, [dim if isinstance(dim, int) else (extents, position) for dim, position in dims])
         if op.op_type == "Size":
-            (result,) = build.op("ReduceProd", [result], [TensorType(DType.INT64, ())], {"keepdims": 0})
+            result = build.result("ReduceProd", [result], TensorType(DType.INT64, ()), {"keepdims": 0})
         build.set_output(0, result)

@@ -5,7 +5,7 @@ from zlib import crc32
 
 from layoutopt.cost import CostModel
 from layoutopt.formats import Format
-from layoutopt.ir.types import Op, Padding, Signature, Storage, Value
+from layoutopt.ir.types import Op, Operands, Padding, Signature, Storage, Value
 from layoutopt.ops import OperandFormats, canonical_storage, is_dequantizer, rule_of, storage_bytes
 from layoutopt.ops.region_ops import boundary
 from layoutopt.ops.view import View
@@ -121,7 +121,7 @@ class Formulation:
 
     def _option(self, op: Op, signature: Signature) -> Option:
         def pairs(
-            values: tuple[Value | None, ...], storages: tuple[Storage | None, ...], are_read: bool
+            values: Operands, storages: tuple[Storage | None, ...], are_read: bool
         ) -> tuple[tuple[int, int], ...]:
             return tuple(
                 (self.index[value], self._state(value, storage, are_read and (op, number) in self.groups.inner))
@@ -147,7 +147,7 @@ class Formulation:
         formats, own = (
             self._formats(ranked, self.signatures[ranked][each]) for each in (option, self.baseline_choice[op])
         )
-        names = ",".join(value.name for value in ranked.outputs if value is not None)
+        names = ",".join(value.name for value in ranked.present_outputs)
         change = 0 if formats == own else _CHANGE_RANK + crc32(f"{names} {formats}".encode()) % _CHANGE_RANK
         padding = sum(each.padding for each in (*signature.inputs, *signature.outputs) if each is not None)
         kernels = self.cost_model.preferred_formats(self.groups.kernel_op(ranked))
@@ -172,7 +172,7 @@ class Formulation:
         op, _ = self.tree.writers.get(value, (None, 0))
         if op is None or op not in self.groups.fused_into_kernels or not is_dequantizer(op):
             return value not in self.index
-        return all(each is None or each.is_constant for each in op.inputs)
+        return all(each.is_constant for each in op.present_inputs)
 
     def options_on(self, number: int, device: str) -> list[int]:
         """The numbers of the options of an op on a device; of all its options if it cannot run there."""
@@ -218,8 +218,8 @@ def _depths(tree: RegionTree) -> dict[Value, int]:
     """The number of ops on the longest path to every value that an op computes."""
     found: dict[Value, int] = {}
     for op in tree.ops:
-        depth = 1 + max((found.get(value, 0) for value in op.inputs if value is not None), default=0)
-        found.update((value, depth) for value in op.outputs if value is not None)
+        depth = 1 + max((found.get(value, 0) for value in op.present_inputs), default=0)
+        found.update((value, depth) for value in op.present_outputs)
     return found
 
 

@@ -30,7 +30,7 @@ from layoutopt.planner.problem import (
     Problem,
     Solution,
 )
-from layoutopt.planner.program import Limit, cheapest_within
+from layoutopt.planner.program import Limit
 from layoutopt.planner.propagation import (
     CandidateMemo,
     Candidates,
@@ -321,21 +321,18 @@ class _Planning:
         A baseline that exceeds the memory of a device is no plan to compare with.
         """
         problem, baseline, guards = self.mean.problem, self.baseline, self.request.target_guards
-        solution, ceiling = minimax, problem.price(baseline)
+        solution = minimax
         if len(self.problems) > 1:
             solution = replace(minimax, price=problem.price(minimax.choice), lower_bound=0.0)
-        if solution.choice == baseline or not isfinite(ceiling) or not self._baseline_fits():
+        if solution.choice == baseline or not isfinite(problem.price(baseline)) or not self._baseline_fits():
             return solution, ()
         if not any(self._is_slower(guard, solution.choice) for guard in guards):
             return solution, ()
         problems = [self._formulation(guard, self.candidates).problem for guard in guards]
         limits = tuple(Limit(each, each.price(baseline)) for each in problems)
-        within = (*limits, *self.memory_limits)
-        choice, bound = cheapest_within(problem, within, baseline, ceiling, self.request.deadline.remaining)
-        price = problem.price(choice)
-        if price > ceiling or not all(limit.allows(choice) for limit in within):
-            choice, price = baseline, ceiling
-        return Solution(choice, price, max(bound, solution.lower_bound), False).with_optimality(), limits
+        found = solve_within(problem, (*limits, *self.memory_limits), baseline, self.request.deadline)
+        bound = max(found.lower_bound, solution.lower_bound)
+        return replace(found, lower_bound=bound).with_optimality(), limits
 
     def _baseline_fits(self) -> bool:
         return all(each.allows(self.baseline) for each in self.memory_limits)

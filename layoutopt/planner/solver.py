@@ -58,9 +58,7 @@ def solve(
     return Solution(tuple(choice), price, price - slack, False).with_optimality()
 
 
-def solve_within(
-    problem: Problem, limits: Sequence[Limit], start: Choice, deadline: Deadline = NO_DEADLINE
-) -> Solution:
+def solve_within(problem: Problem, limits: Sequence[Limit], start: Choice, deadline: Deadline) -> Solution:
     """The cheapest choice within limits, of infinite price if there is none; the start, if it is none, stays the choice.
 
     Args:
@@ -69,8 +67,9 @@ def solve_within(
         start: the choice to begin with, which may violate a limit.
         deadline: after it the best choice so far is returned, with the bound proven by then.
     """
-    found = Solution(start, inf, 0.0, False)
-    ceiling, lower = problem.upper_bound(), problem.lower_bound()
+    price = problem.price(start) if all(limit.allows(start) for limit in limits) else inf
+    found = Solution(start, price, 0.0, False)
+    ceiling, lower = min(price, problem.upper_bound()), problem.lower_bound()
     while True:  # the tolerances of the solver are relative to the ceiling
         choice, bound = cheapest_within(problem, limits, found.choice, ceiling, deadline.remaining)
         price = problem.price(choice) if all(limit.allows(choice) for limit in limits) else inf

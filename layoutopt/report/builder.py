@@ -8,13 +8,13 @@ from typing import TypeAlias
 from layoutopt.cost import CostModel, Platform
 from layoutopt.cost.size_growth import Growth
 from layoutopt.formats import Format
-from layoutopt.ir.graph import Graph, is_cast, moves
+from layoutopt.ir.graph import Graph, cast_storages, is_cast, moves
 from layoutopt.ir.sizes import NO_SIZES, Sizes
 from layoutopt.ir.types import Op, Operands, Storage, TensorType, Value
 from layoutopt.ops import QdqGroups, View, canonical_signature, physical_type, rule_of, storage_bytes
 from layoutopt.ops.ops_without_rule import reason_without_signature
 from layoutopt.ops.region_ops import boundary, expected_runs
-from layoutopt.planner import Plan, PlatformOutcome, planned_qdq_groups
+from layoutopt.planner import Plan, planned_qdq_groups
 from layoutopt.record import Record
 from layoutopt.report.schema import (
     CastReport,
@@ -67,7 +67,7 @@ def planned_ops(graph: Graph) -> list[Op]:
 
 
 def graph_report(
-    graph: Graph, cost_model: CostModel, sizes: Sizes = NO_SIZES, *, keeps_qdq_groups: bool = False
+    graph: Graph, cost_model: CostModel, sizes: Sizes, *, keeps_qdq_groups: bool = False
 ) -> tuple[list[OpReport], list[CastReport]]:
     """The reports of all `planned_ops` of a graph, and of all its CastData ops, in order.
 
@@ -149,23 +149,22 @@ def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Size
         op = located.op
         if not is_cast(op):
             continue
-        source, copy = op.inputs[0], op.outputs[0]
-        assert source is not None and copy is not None and source.storage is not None and copy.storage is not None
+        source, copy, (src, dst) = op.x, op.y, cast_storages(op)
         producer = located.graph.producer(source)
         if producer is not None:
             writer = f"{producer.kind} {producer.name or source.name}"
         else:
             writer = "a constant" if source.is_constant else f"{_boundary(located.graph)} input"
-        has, required = (value.storage.placed_text(_letters(value)) for value in (source, copy) if value.storage)
+        has, required = src.placed_text(_letters(source)), dst.placed_text(_letters(copy))
         yield CastReport(
             name=op.name,
             tensor=source.tensor,
             src=source.storage_text,
             dst=copy.storage_text,
-            axes=copy.format_text(Format.canonical(copy.storage.format.rank)),
+            axes=copy.format_text(Format.canonical(dst.format.rank)),
             bytes=physical_bytes(source, sizes) + physical_bytes(copy, sizes),
-            seconds=cost_model.conversion_seconds(source, source.storage, copy.storage) * located.runs,
-            moves_data=moves(source, copy.storage),
+            seconds=cost_model.conversion_seconds(source, src, dst) * located.runs,
+            moves_data=moves(source, dst),
             device=op.device,
             transferred=_transferred(op, sizes),
             is_weight=source.is_constant,
@@ -176,11 +175,10 @@ def _cast_reports(found: Sequence[LocatedOp], cost_model: CostModel, sizes: Size
 
 def _transferred(cast: Op, sizes: Sizes) -> int:
     """The bytes of a cast that cross a link: before or after the change of the format, by the device that makes it."""
-    source, copy = cast.x, cast.y
-    assert source.storage is not None and copy.storage is not None
-    if source.storage.is_on(copy.storage.device):
+    source, copy = cast_storages(cast)
+    if source.is_on(copy.device):
         return 0
-    return physical_bytes(copy if cast.device == source.storage.device else source, sizes)
+    return physical_bytes(cast.y if cast.device == source.device else cast.x, sizes)
 
 
 def platform_report(
@@ -188,7 +186,8 @@ def platform_report(
 ) -> PlatformReport:
     """The devices of a planned graph and its transfers, from the reports of its ops and casts."""
     constants, transfers = Counter[str](), [each for each in casts if each.transferred]
-    others = plan.platform or PlatformOutcome({}, inf)
+    others = plan.platform
+    assert others is not None
     for device, value in {(op.device, value) for op in planned_ops(graph) for value in op.inputs}:
         if value is not None and value.is_constant and value.storage is not None:
             constants[device] += round(storage_bytes(value, value.storage))
@@ -203,7 +202,7 @@ def platform_report(
             ops=sum(op.device == each.name for op in ops),
             seconds=sum(op.seconds for op in ops if op.device == each.name),
             constants=constants[each.name],
-            seconds_alone=finite(others.alone.get(each.name, inf)),
+            seconds_alone=finite(others.alone[each.name]),
         )
         for each in platform.devices
     ]
@@ -240,7 +239,7 @@ def counts(graph: Graph, sizes: Sizes = NO_SIZES) -> Counts:
         source, result = (op.inputs or (None,))[0], (op.outputs or (None,))[0]
         if source is None or result is None:
             continue
-        is_weight = all(value is None or value.is_constant for value in op.inputs)
+        is_weight = all(value.is_constant for value in op.present_inputs)
         if is_cast(op):
             found["weight_casts"] += is_weight
             is_moving = result.storage is not None and moves(source, result.storage)
@@ -268,7 +267,7 @@ def physical_bytes(value: Value, sizes: Sizes, storage: Storage | None = None) -
 
 def first_output(op: Op) -> str:
     """The name of the first output of an op, which identifies an op without a name."""
-    return next((value.name for value in op.outputs if value is not None), "")
+    return next((value.name for value in op.present_outputs), "")
 
 
 def dim_reports(sizes: Sizes) -> list[DimReport]:

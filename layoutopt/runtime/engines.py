@@ -17,6 +17,7 @@ from typing import Any
 import onnxruntime
 
 from layoutopt.errors import ArgumentError
+from layoutopt.ir.types import Op
 from layoutopt.record import Record
 from layoutopt.registry import EntryPoints, instance_of, library
 from layoutopt.runtime.session import REORDERS, TRACED_RUN, inference_session, is_kernel_event
@@ -41,6 +42,10 @@ class ExecutedLayer(Record):
     seconds: float = 0.0
     moves: bool = False
     is_interface: bool = False
+
+    def computes(self, op: Op) -> bool:
+        """Whether the layer computes an op. OpenVINO names one after its output if that is an output of the model."""
+        return not {*self.ops}.isdisjoint(f"{op.name},{op.y.tensor}".split(","))
 
 
 class LoadedModel(ABC):
@@ -97,8 +102,6 @@ class OnnxRuntime(Engine):
 
     def load(self, model: bytes | str, threads: int, trace: Path | None = None) -> LoadedModel:
         """A session with default options."""
-        if isinstance(model, bytes):
-            return _OnnxRuntimeModel(inference_session(model, threads=threads, trace=trace))
         with utf8_path(model) as source:
             return _OnnxRuntimeModel(inference_session(source, threads=threads, trace=trace))
 
@@ -165,10 +168,8 @@ class OpenVino(Engine):
             "ENABLE_CPU_PINNING": False,
             "PERF_COUNT": trace is not None,
         }
-        if isinstance(model, bytes):
-            return _OpenVinoModel(self._core.compile_model(self._core.read_model(model), "CPU", config))
         with utf8_path(model) as source:
-            return _OpenVinoModel(self._core.compile_model(source, "CPU", config))
+            return _OpenVinoModel(self._core.compile_model(self._core.read_model(source), "CPU", config))
 
 
 class _OpenVinoModel(LoadedModel):

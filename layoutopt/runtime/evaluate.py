@@ -38,7 +38,7 @@ def is_foldable(op: Op) -> bool:
     opaque = [value.kind for value in op.attributes.values() if isinstance(value, Opaque)]
     if op.bodies or any(kind != "tensor" for kind in opaque):
         return False
-    if not all(value is None or isinstance(value.type, TensorType) for value in (*op.inputs, *op.outputs)):
+    if not all(isinstance(value.type, TensorType) for value in op.values):
         return False
     schema = find_schema(op.op_type, op.domain, op.version)
     if op.domain:  # kernels in a library of custom operators are assumed to be deterministic
@@ -139,12 +139,11 @@ def _constant_subgraph(graph: Graph, targets: Sequence[Value]) -> Graph:
         producer = graph.producer(value)
         if producer is not None and is_foldable(producer):
             ops[producer] = None
-            pending.extend(other for other in (*producer.inputs, *producer.outputs) if other is not None)
+            pending.extend(producer.values)
         elif value.data is None:
             raise ModelError("is not computed from constants alone", where=value.name)
     for op in ops:
-        inputs, outputs = ([None if v is None else copies[v] for v in side] for side in (op.inputs, op.outputs))
-        part.add_op(op.copy(tuple(inputs), tuple(outputs), order=(), origin=None))
+        part.add_op(op.copy_on(copies, order=(), origin=None))
     part.outputs = [copies[value] for value in targets]
     return part
 

@@ -8,7 +8,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, process_time
 from types import MappingProxyType
@@ -119,10 +119,7 @@ class Session:
             "session.intra_op.allow_spinning": "1" if polls else "0",
             "session.disable_prepacking": "0" if prepacks else "1",
         }
-        with (
-            nullcontext(model) if isinstance(model, bytes) else utf8_path(model) as source,
-            utf8_path(folder or ".") as data,
-        ):
+        with utf8_path(model) as source, utf8_path(folder or ".") as data:
             if folder is not None:
                 config[DATA_FOLDER] = data
             self._session = inference_session(source, threads=threads, config=config, trace=trace, **options)

@@ -4,21 +4,22 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from layoutopt.files import external_locations, scratch_folder
 
 
 @contextmanager
-def utf8_path(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A UTF-8 path of a model file or a folder, valid while a session is created.
+def utf8_path(path: bytes | str | os.PathLike[str]) -> Iterator[Any]:
+    """A UTF-8 path of a model file or a folder, valid while a session is created; the bytes of a model themselves.
 
     A path that is not UTF-8 is replaced by a symbolic link in a temporary folder; the external data of a model is linked next
     to it.
     """
-    path = Path(path)
-    if _is_utf8(path):
-        yield str(path)
+    if isinstance(path, bytes) or _is_utf8(Path(path)):
+        yield path if isinstance(path, bytes) else str(path)
         return
+    path = Path(path)
     with scratch_folder() as folder:
         link = folder / ("folder" if path.is_dir() else "model.onnx")
         link.symlink_to(path.absolute())

@@ -58,9 +58,9 @@ def random_values(
     type: str,
     shape: Sequence[int],
     generator: np.random.Generator,
-    range: ValueRange | None = None,
-    at: Mapping[str, int] | None = None,
-    style: Style = Style.RANDOM,
+    range: ValueRange | None,
+    at: Mapping[str, int],
+    style: Style,
 ) -> Array:
     """Random values of one input: normally distributed floating-point values, or values in the given range.
 
@@ -87,7 +87,7 @@ def random_values(
         return _simple_values(dtype, shape, generator, style)
     if range is None:
         return _unrestricted_values(dtype, shape, generator)
-    return np.asarray(_values_in_range(range, shape, generator, at or {})).astype(dtype.numpy)
+    return np.asarray(_values_in_range(range, shape, generator, at)).astype(dtype.numpy)
 
 
 def _simple_values(dtype: DType, shape: Sequence[int], generator: np.random.Generator, style: Style) -> Array:
@@ -480,9 +480,9 @@ def _extents(one: Input, sizes: Mapping[str, int]) -> list[int]:
     ]
 
 
-def sizes_text(sizes: Mapping[str, int], names: Collection[str] = ()) -> str:
-    """Sizes as text, `N = 1, H = 224`; only those in `names` if any are given."""
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items() if not names or name in names)
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Sizes as text, `N = 1, H = 224`."""
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
 RUN_SECONDS = 20.0  # time limit of one run; sizes at which a model takes longer have to be given

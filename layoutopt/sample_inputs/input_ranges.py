@@ -120,7 +120,7 @@ def _tracked_results(graph: Graph, op: Op, index: int) -> Iterator[tuple[Graph, 
     if op.bodies and index >= op.uncaptured_input_count:
         yield from ((body, body.inputs[index - len(op.inputs)]) for body in op.bodies.values())
     elif (op.op_type in _TRACKED and index == 0) or op.op_type in _TRACKED_IN_ANY_OPERAND:
-        yield from ((graph, value) for value in op.outputs if value is not None)
+        yield from ((graph, value) for value in op.present_outputs)
 
 
 def _required_range(op: Op, index: int) -> ValueRange | None:

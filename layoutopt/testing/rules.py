@@ -265,9 +265,7 @@ def legal_signatures(op: Op, *, is_thorough: bool) -> list[Signature]:
     return list(dict.fromkeys(each for each in found if not isinstance(each, Inapplicable)))
 
 
-def fault_of(
-    graph: Graph, feeds: tuple[Feed, ...], expected: list[list[Array]], dialect: str, load: Loader = load_in_onnxruntime
-) -> str:
+def fault_of(graph: Graph, feeds: tuple[Feed, ...], expected: list[list[Array]], dialect: str, load: Loader) -> str:
     """The fault of a forced graph that is written in a dialect; empty if there is none."""
     lowered = emit(lower(graph, dialect))
     check(lowered)
@@ -350,7 +348,7 @@ def check_rule(*samples: Sample, load: Loader = load_in_onnxruntime) -> int:
     return count
 
 
-def prepare_sample(sample: Sample, load: Loader = load_in_onnxruntime, *, is_thorough: bool) -> PreparedSample:
+def prepare_sample(sample: Sample, load: Loader, *, is_thorough: bool) -> PreparedSample:
     """A sample with its results and signatures; without signatures if it cannot be run or has no rule."""
     graph = lifted(sample.model)
     (op,) = graph.ops

@@ -176,7 +176,7 @@ def unquantised_outputs(graph: Graph) -> frozenset[str]:
     for op in graph.ops:
         inner = (each for body in op.bodies.values() for region in body.regions() for each in region.ops)
         if any(flags(each).is_quantized for each in (op, *inner)) or not rounded.isdisjoint(op.inputs):
-            rounded.update(each for each in op.outputs if each is not None)
+            rounded.update(op.present_outputs)
     return frozenset(output.name for output in graph.outputs if output not in rounded)
 
 
@@ -251,7 +251,7 @@ def rounding_sources(graph: Graph, integers: Collection[str]) -> dict[str, DType
         source = op.inputs[0] if op.inputs else None
         if source is None or source.dtype not in _FLOATS or len(op.outputs) != 1:
             continue
-        found.update({value.name: source.dtype for value in op.outputs if value is not None and value.name in integers})
+        found.update({value.name: source.dtype for value in op.present_outputs if value.name in integers})
     return found
 
 

@@ -150,13 +150,12 @@ class Verification(Record):
         comparisons: Iterable[Comparison],
         depends_on_inputs: bool = True,
         sizes: Sequence[tuple[tuple[str, int], ...]] = (),
-        reason: str = "",
     ) -> Self:
         """The verdict that follows from comparisons: "passed" if all of them passed, otherwise "failed"."""
         found = tuple(comparisons)
         failed = [each for each in found if not each.passed]
         if not failed:
-            return cls("passed", reason, found, depends_on_inputs, tuple(sizes))
+            return cls("passed", "", found, depends_on_inputs, tuple(sizes))
         worst = max(failed, key=lambda each: each.limit_ratio)
         return cls("failed", worst.description, found, depends_on_inputs, tuple(sizes))
 

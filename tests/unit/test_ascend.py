@@ -18,7 +18,7 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt.cost_models import load_target
-from layoutopt.dialects.ascend import ASCEND, TRANSDATA, common_origin, format_name, published_shape
+from layoutopt.dialects.ascend import ASCEND, TRANSDATA, common_origins, format_name, published_shape
 from layoutopt.errors import FormatError
 from layoutopt.formats import Conversion, Format, as_shape, lookup, pack
 from layoutopt.formats.ascend import C1HWNCoC0, FractalZC04, GroupedFractalZ, pack_filter
@@ -98,42 +98,32 @@ def test_names(format: str, axes: str, dtype: DType, expected: str | None) -> No
 
 def test_the_origin_says_which_axes_are_meant() -> None:
     nchw, nhwc = Format.parse("NCHW16c", "NCHW"), Format.parse("NCHW16c", "NHWC")
-    assert common_origin([Format.canonical(4), nchw], DType.FLOAT16) == ("NCHW", ["NCHW", "NC1HWC0"])
-    assert common_origin([Format.canonical(4), nhwc], DType.FLOAT16) == ("NHWC", ["NHWC", "NC1HWC0"])
-    assert common_origin([Format.canonical(4), fractal_nz(4)], DType.FLOAT16) == ("ND", ["ND", "FRACTAL_NZ"])
-    assert common_origin([nhwc, fractal_nz(4)], DType.FLOAT16) == ("NHWC", ["NC1HWC0", "FRACTAL_NZ"])
-    assert common_origin([nchw, Format.parse("NCHW8c")], DType.FLOAT16) is None
+    assert next(common_origins([Format.canonical(4), nchw], DType.FLOAT16)) == ("NCHW", ["NCHW", "NC1HWC0"])
+    assert next(common_origins([Format.canonical(4), nhwc], DType.FLOAT16)) == ("NHWC", ["NHWC", "NC1HWC0"])
+    assert next(common_origins([Format.canonical(4), fractal_nz(4)], DType.FLOAT16)) == ("ND", ["ND", "FRACTAL_NZ"])
+    assert next(common_origins([nhwc, fractal_nz(4)], DType.FLOAT16)) == ("NHWC", ["NC1HWC0", "FRACTAL_NZ"])
+    assert not [*common_origins([nchw, Format.parse("NCHW8c")], DType.FLOAT16)]
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.INT8, DType.INT4])
 def test_published_shapes(dtype: DType) -> None:
     """The formulas of transfer_shape_utils.cc, written once more."""
     block = {DType.FLOAT16: 16, DType.INT8: 32, DType.INT4: 64}[dtype]
-    formats = {key: lookup(key, dtype.label) for key in ("NC1HWC0", "NDC1HWC0", "FRACTAL_Z", "FRACTAL_Z_3D")}
     for n, c, h, w in ((1, 3, 7, 7), (20, 70, 3, 1), (64, 64, 1, 1)):
-        c1, n1 = ceil(c / block), ceil(n / 16)
-        assert published_shape(formats["NC1HWC0"], (n, c, h, w)) == (n, c1, h, w, block)
-        assert published_shape(formats["FRACTAL_Z"], (n, c, h, w)) == (c1 * h * w, n1, 16, block)
-        assert published_shape(formats["NDC1HWC0"], (n, c, 5, h, w)) == (n, 5, c1, h, w, block)
-        assert published_shape(formats["FRACTAL_Z_3D"], (n, c, 5, h, w)) == (5 * c1 * h * w, n1, 16, block)
-        assert published_shape(lookup("FRACTAL_Z_3D_TRANSPOSE", dtype.label), (n, c, 5, h, w)) == (
-            5 * h * w * n1,
-            c1,
-            16,
-            block,
-        )
-        assert published_shape(fractal_nz(4, c0=block), (n, c, h, w)) == (
-            n,
-            c,
-            ceil(w / block),
-            ceil(h / 16),
-            16,
-            block,
-        )
-        assert published_shape(fractal_nz(2, c0=block), (n, c)) == (ceil(c / block), n1, 16, block)
-        assert published_shape(lookup("FRACTAL_ZN", dtype.label), (n, c)) == (ceil(n / block), ceil(c / 16), 16, block)
+        c1, n1, pixels, image, volume = ceil(c / block), ceil(n / 16), h * w, (n, c, h, w), (n, c, 5, h, w)
+        for name, shape, expected in (
+            ("NC1HWC0", image, (n, c1, h, w, block)),
+            ("FRACTAL_Z", image, (c1 * pixels, n1, 16, block)),
+            ("NDC1HWC0", volume, (n, 5, c1, h, w, block)),
+            ("FRACTAL_Z_3D", volume, (5 * c1 * pixels, n1, 16, block)),
+            ("FRACTAL_Z_3D_TRANSPOSE", volume, (5 * pixels * n1, c1, 16, block)),
+            ("FRACTAL_ZN", (n, c), (ceil(n / block), ceil(c / 16), 16, block)),
+        ):
+            assert published_shape(lookup(name, dtype.label), shape) == expected
+        assert published_shape(fractal_nz(4, block), image) == (n, c, ceil(w / block), ceil(h / 16), 16, block)
+        assert published_shape(fractal_nz(2, block), (n, c)) == (c1, n1, 16, block)
     shape, expected = as_shape(("n", 70, "h", "w")), as_shape(("n", ceil(70 / block), "h", "w", block))
-    assert published_shape(formats["NC1HWC0"], shape) == expected
+    assert published_shape(lookup("NC1HWC0", dtype.label), shape) == expected
 
 
 PAIRS = [

@@ -12,12 +12,13 @@ import pytest
 from parsed_models import text_model
 
 import layoutopt
-from layoutopt.cost_models import find_runtime, runtime_spec
+from layoutopt.cost_models import RuntimeSpec, find_runtime, runtime_names, runtime_spec
 from layoutopt.driver.prices import VARIABLE
 from layoutopt.errors import LayoutoptError, VerificationError
 from layoutopt.extend import Engine, ExecutedLayer, LoadedModel
 from layoutopt.runtime import engines
 from layoutopt.runtime.session import inference_session
+from layoutopt.verification import Runnable
 
 CHANNELS_LAST = """<ir_version: 10, opset_import: ["" : 18]> g (float[1,28,28,16] x) => (float[1,28,28,16] y)
 <float[16,16,1,1] v, float[16,16,1,1] w> {
@@ -145,39 +146,42 @@ def test_winograd_is_written_in_standard_operators_where_it_is_timed_as_faster(m
     assert all(not node.domain for node in result.proto.graph.node)
 
 
-# --- OpenVINO ------------------------------------------------------------------------------------------------
+# --- the ops that runtimes execute ------------------------------------------------------------------------------
 
 KERNELS = {
     "convolution": ("1,16,14,14", "16,16,3,3", "16,1,1", "Conv <pads = [1, 1, 1, 1]> (x, w)"),
     "transposed_convolution": ("1,16,14,14", "16,16,1,1", "16,1,1", "ConvTranspose (x, w)"),
-    "matmul": ("1,14,16", "16,16", "16", "MatMul (x, w)"),
+    "matmul": ("2,14,16", "16,16", "16", "MatMul (x, w)"),
 }
-FUSED = [(family, op) for row in find_runtime("openvino").fuses for family in row.family for op in row.ops or ()]
+SPECS = [spec for spec in map(find_runtime, runtime_names()) if not spec.is_emulated]
+FUSED = [(spec, family, op) for spec in SPECS for row in spec.fuses for family in row.family for op in row.ops or ()]
 
 
-def layers(text: str) -> list[ExecutedLayer]:
-    """The layers of OpenVINO's executed graph, without those at inputs and outputs."""
-    pytest.importorskip("openvino")
-    header = '<ir_version: 10, opset_import: ["" : 22]> g '
-    found = engines.find_engine("openvino").load(text_model(header + text).SerializeToString(), 1).layers()
-    return [each for each in found if not each.is_interface and each.kind != "Reshape"]
+def executed(spec: RuntimeSpec, text: str, path: Path) -> list[str]:
+    """The kinds of ops that a runtime executes, without those that only move data, and those at inputs and outputs."""
+    model = text_model(f'<ir_version: 10, opset_import: ["" : 22]> g {text}').SerializeToString()
+    if not spec.engine:
+        Runnable.of(model).save_optimised(path, {}, threads=1, disabled=("NchwcTransformer",))
+        return [node.op_type for node in onnx.load(path).graph.node if node.op_type != "Reshape"]
+    pytest.importorskip(spec.engine)
+    layers = engines.find_engine(spec.engine).load(model, 1).layers()
+    return [each.kind for each in layers if not (each.moves or each.is_interface or each.kind == "Reshape")]
 
 
-@pytest.mark.parametrize(("family", "op"), FUSED)
-def test_openvino_fuses_the_epilogues_that_its_file_lists(family: str, op: str) -> None:
+@pytest.mark.parametrize(("spec", "family", "op"), FUSED, ids=lambda each: getattr(each, "name", each))
+def test_a_runtime_fuses_the_epilogues_that_its_file_lists(
+    spec: RuntimeSpec, family: str, op: str, tmp_path: Path
+) -> None:
     shape, filters, channels, kernel = KERNELS[family]
     operands = {"Clip": "a, low, high", **dict.fromkeys(("Add", "Mul", "Sub", "Div"), "a, c")}.get(op, "a")
-    found = layers(
-        f"(float[{shape}] x) => (float[{shape}] y) <float[{filters}] w, float[{channels}] c, "
-        f"float low = {{0}}, float high = {{6}}> {{ a = {kernel} y = {op} ({operands}) }}"
-    )
-    assert len([each for each in found if not each.moves]) == 1
+    text = f"""(float[{shape}] x) => (float[{shape}] y) <float[{filters}] w, float[{channels}] c,
+        float low = {{0}}, float high = {{6}}> {{ a = {kernel} y = {op} ({operands}) }}"""
+    (kind,) = executed(spec, text, tmp_path / "optimised.onnx")
+    assert kind != op
 
 
-def test_openvino_adds_residuals_in_convolutions() -> None:
+def test_openvino_adds_residuals_in_convolutions(tmp_path: Path) -> None:
     conv = "Conv <pads = [1, 1, 1, 1]>"
-    found = layers(
-        "(float[1,16,14,14] x) => (float[1,16,14,14] y) <float[16,16,3,3] v, float[16,16,3,3] w> "
-        f"{{ a = {conv} (x, v) b = {conv} (a, w) c = {conv} (b, v) y = Add (a, c) }}"
-    )
-    assert [each.kind for each in found if not each.moves] == ["Convolution"] * 3
+    text = f"""(float[1,16,14,14] x) => (float[1,16,14,14] y) <float[16,16,3,3] v, float[16,16,3,3] w>
+        {{ a = {conv} (x, v) b = {conv} (a, w) c = {conv} (b, v) y = Add (a, c) }}"""
+    assert executed(find_runtime("openvino"), text, tmp_path) == ["Convolution"] * 3

@@ -313,36 +313,6 @@ def test_onnxruntime_absorbs_the_transposes_that_a_runtime_file_lists(
     assert found is not None and not found.ops, runtime
 
 
-FUSED = [
-    (spec.name, family, op)
-    for spec in RUNTIMES
-    if not spec.is_emulated and not spec.engine
-    for row in spec.fuses
-    for family in row.family
-    for op in row.ops or ()
-]
-KERNELS = {
-    "convolution": ("1,8,14,14", "8,8,3,3", "Conv <pads = [1, 1, 1, 1]> (x, w)"),
-    "matmul": ("2,14,8", "8,8", "MatMul (x, w)"),
-}
-
-
-@pytest.mark.parametrize(("runtime", "family", "op"), FUSED)
-def test_onnxruntime_fuses_the_epilogues_that_a_runtime_file_lists(
-    runtime: str, family: str, op: str, tmp_path: Path
-) -> None:
-    shape, filters, kernel = KERNELS[family]
-    operands = {"Add": "a, c", "Clip": "a, low, high"}.get(op, "a")
-    model = text_model(
-        f'<ir_version: 10, opset_import: ["" : 18]> g (float[{shape}] x) => (float[{shape}] y) '
-        f"<float[{filters}] w, float[8] c, float low = {{0}}, float high = {{6}}> {{ a = {kernel} y = {op} ({operands}) }}"
-    )
-    saved = tmp_path / "optimised.onnx"
-    Runnable.of(model.SerializeToString()).save_optimised(saved, {}, threads=1, disabled=("NchwcTransformer",))
-    kinds = [node.op_type for node in onnx.load(saved).graph.node]
-    assert op not in kinds and len([kind for kind in kinds if kind != "Reshape"]) == 1, runtime
-
-
 def test_a_malformed_runtime_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('descripton = "d"\nruns_in = "x"\ndialects = ["ops"]\nkernels = "standard"\n')

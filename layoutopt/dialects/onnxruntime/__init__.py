@@ -43,7 +43,7 @@ from layoutopt.dialects.onnxruntime.writers import (
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyReshapes
 from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import DType, Op, Value
+from layoutopt.ir.types import DType, Op, Operands, Value
 from layoutopt.ops import is_dequantizer, rule_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.region_ops import regions_with_rule
@@ -106,9 +106,7 @@ class OnnxRuntime(Dialect):
             writers.append(write_elementwise)
         for write in writers:
             if (results := write(op, builder, self.arrays)) is not None:
-                present = [index for index, value in enumerate(op.outputs) if value is not None]
-                for index, result in zip(present, results, strict=True):
-                    builder.set_output(index, result)
+                builder.set_outputs(results)
                 return True
         return False
 
@@ -118,7 +116,7 @@ class OnnxRuntime(Dialect):
             return None
         return write_reorder(builder, value, src, dst, shape, self.arrays)
 
-    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Sequence[Value | None]) -> None:
+    def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Write the recorded ops."""
         if any(each.domain == DOMAIN for each in builder.ops):
             graph.opsets.setdefault(DOMAIN, 1)

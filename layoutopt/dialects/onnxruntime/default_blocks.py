@@ -42,7 +42,7 @@ def blocks_by_default(op: Op, block: int) -> bool:
         return False
     if rule.family == "convolution":
         return _blocks_convolution(op, channels, block)
-    has_indices = len([y for y in op.outputs if y is not None]) > 1
+    has_indices = len(op.present_outputs) > 1
     return rule.family in ("pooling", "global_pooling") and channels % block == 0 and not has_indices
 
 
@@ -83,7 +83,7 @@ def stays_blocked(op: Op, blocked: Set[Value], block: int) -> bool:
         return is_repeated or (kind == "whole linear" and coordinates != _NOT_IN_UPSAMPLE)
     if op.kind in _ACTIVATIONS or op.kind == "BatchNormalization":
         return True
-    operands = [each for each in op.inputs if each is not None]
+    operands = op.present_inputs
     if not all(each in blocked for each in operands):
         return False
     if op.kind == "Concat":

@@ -288,8 +288,7 @@ def convolution_graph(op: Op, tiling: Tiling, block: int, rewriter: type["Winogr
     copies = {each: graph.new_value("x", each.type, data=each.data) for each in operands}
     graph.inputs += [each for each in copies.values() if each.data is None]
     graph.outputs.append(graph.new_value("y", op.y.type))
-    inputs = tuple(each and copies[each] for each in op.inputs)
-    copy = graph.add_op(op.copy(inputs, tuple(graph.outputs), name="convolution", order=()))
+    copy = graph.add_op(op.copy_on({**copies, op.y: graph.outputs[0]}, name="convolution", order=()))
     if filter_growth(tiling) > 1:
         rewriter(graph, copy, tiling, block).run()
     return graph
@@ -529,7 +528,7 @@ class WinogradRewriter:
 
     def _each(self, kind: str, first: Arrays, second: Arrays) -> Arrays:
         pairs = zip(first, second, strict=True)
-        return [result for pair in pairs for result in self._build.op(kind, pair, [float32_type(pair[0].dims)])]
+        return [self._build.result(kind, pair, float32_type(pair[0].dims)) for pair in pairs]
 
     def _product(self, row: int, column: int, added: Arrays | None, is_final: bool) -> Arrays:
         """The convolution of one component: of its transformed input with its transformed filter."""
@@ -579,7 +578,7 @@ class WinogradRewriter:
             return pieces[0]
         all_tiles, all_outputs = outer * tiles.count, tiles.count * tiles.outputs
         views = [self._build.reshape(piece, (all_tiles, 1, inner)) for piece in pieces]
-        (whole,) = self._build.op("Concat", views, [float32_type((all_tiles, len(pieces), inner))], {"axis": 1})
+        whole = self._build.result("Concat", views, float32_type((all_tiles, len(pieces), inner)), {"axis": 1})
         if tiles.extent == all_outputs:
             return whole
         return self._build.resize_axis(self._build.reshape(whole, (outer, all_outputs, inner)), 1, tiles.extent)

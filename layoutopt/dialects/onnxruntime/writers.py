@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from layoutopt.formats import Format, Shape, product
-from layoutopt.ir.types import Array, Attribute, Op, Slot, Value, float32_type
+from layoutopt.ir.types import Array, Attribute, Attributes, Op, Slot, Value, float32_type
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.along_axis import Slice
 from layoutopt.ops.builder import OpBuilder
@@ -68,8 +68,7 @@ def kernel_call(
     builder: OpBuilder, kind: str, inputs: Sequence[Value | None], shape: Shape, **fields: Attribute
 ) -> Value:
     """The output of a new kernel call of the domain."""
-    (result,) = builder.op(kind, inputs, [float32_type(shape)], fields, DOMAIN)
-    return result
+    return builder.result(kind, inputs, float32_type(shape), fields, DOMAIN)
 
 
 _W = Slot("in", 1)
@@ -77,11 +76,14 @@ _SUM = Slot("in", 3)
 KINDS = ("Conv", "com.microsoft::FusedConv")
 """The op types whose filters are packed for a block."""
 
-NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], Sequence[Value] | None]
+Results: TypeAlias = Sequence[Value] | None
+"""The present outputs of an op in native kernels; None if these do not have it."""
+
+NativeWriter: TypeAlias = Callable[[Op, OpBuilder, BlockedArrays], Results]
 """Records an op with a kernel of the runtime; returns its outputs, or None if there is no kernel for these operands."""
 
 
-def image_attributes(op: Op) -> dict[str, Attribute]:
+def image_attributes(op: Op) -> Attributes:
     """The attributes of a convolution or pooling, those of signals for images of height 1."""
     attributes = dict(op.attributes)
     for name in ("kernel_shape", "strides", "dilations"):
@@ -92,7 +94,7 @@ def image_attributes(op: Op) -> dict[str, Attribute]:
     return attributes
 
 
-def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_conv(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a convolution of a plain or blocked input with a blocked output, a residual and an activation if it has them.
 
     Formats are compared by the bytes that they store: for an image of a single element, plain and blocked formats are equal,
@@ -141,7 +143,7 @@ def _is_stored_in(op: Op, builder: OpBuilder, slot: Slot, format: Format) -> boo
     return value is not None and format.fits(value.dims) and builder.format(slot).same_bytes(format, value.dims)
 
 
-def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a pooling; not an AveragePool with `ceil_mode` that counts padding, which the kernel computes differently."""
     if not arrays.is_blocked(op, X) or any(value is not None for value in op.outputs[1:]):
         return None
@@ -153,7 +155,7 @@ def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Va
     return [kernel_call(builder, op.op_type, [builder.declared_input(0)], builder.declared(Y), **attributes)]
 
 
-def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a mean over the whole image as GlobalAveragePool."""
     if not arrays.is_blocked(op, X) or op.x.rank != op.y.rank:
         return None
@@ -164,7 +166,7 @@ def write_reduce_mean(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequ
     return [kernel_call(builder, "GlobalAveragePool", [builder.declared_input(0)], shape)]
 
 
-def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record the op on the declared arrays, if all operands have the format of the result or are scalars."""
     if not arrays.is_blocked(op, Y):
         return None
@@ -183,7 +185,7 @@ def write_elementwise(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequ
 PER_CHANNEL_KINDS = ("Add", "Mul", "Sub")
 
 
-def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_per_channel(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a product, sum or difference with one number per channel as a depthwise 1x1 convolution.
 
     A gate has computed numbers for each sample and channel. (N, C, H, W) has the same bytes as (1, NC, H, W), so every channel
@@ -219,16 +221,16 @@ def _aligned(shape: Shape, rank: int) -> Shape:
     return (1,) * (rank - len(shape)) + tuple(shape)
 
 
-def _only(op: Op, builder: OpBuilder, count: int, first: int = 0) -> Shape:
-    """The shape of the result with extents of 1, but for the outer parts from `first` to `count`: batch and channels."""
-    kept = {part.axis for part in builder.format(Y).parts[first:count]}
+def _only(op: Op, builder: OpBuilder, first: int = 0) -> Shape:
+    """The shape of the result with extents of 1, but for the outer parts from `first` on: batch and channels."""
+    kept = {part.axis for part in builder.format(Y).parts[first:2]}
     return tuple(extent if axis in kept else 1 for axis, extent in enumerate(op.y.dims))
 
 
 def _scale_and_shift(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] | None:
     """Filter and bias of the convolution that multiplies by, adds or subtracts the constant input `index`, if it can."""
     numbers = op.constant(index)
-    if numbers is None or shape != _only(op, builder, 2, 1) or (op.op_type == "Sub" and index == 0):
+    if numbers is None or shape != _only(op, builder, 1) or (op.op_type == "Sub" and index == 0):
         return None
     flat: Array = np.pad(numbers.reshape(-1), (0, estimated_extent(builder.declared(Y)[1]) - numbers.size))
     scale = flat if op.op_type == "Mul" else np.ones_like(flat)
@@ -241,7 +243,7 @@ def _scale_and_shift(op: Op, builder: OpBuilder, index: int, shape: Shape) -> li
 def _gate(op: Op, builder: OpBuilder, index: int, shape: Shape) -> list[Value] | None:
     """The filter of the convolution that multiplies by the computed input `index`, a number per sample and channel."""
     gate, (batch, channels, *_) = builder.declared_input(index), builder.declared(Y)
-    if op.op_type != "Mul" or gate is None or not isinstance(batch, int) or shape != _only(op, builder, 2):
+    if op.op_type != "Mul" or gate is None or not isinstance(batch, int) or shape != _only(op, builder):
         return None
     groups = batch * estimated_extent(channels)
     return [builder.reshape(gate, (groups, 1, 1, 1))] if estimated_volume(gate.dims) == groups else None
@@ -257,7 +259,7 @@ def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -
     batch, channels, height, width = builder.declared(Y)
     first = builder.format(Y).parts[0].axis
     samples, without = shape[first], tuple(1 if axis == first else extent for axis, extent in enumerate(shape))
-    if numbers is None or array is None or without != _only(op, builder, 2, 1) or samples not in (1, batch):
+    if numbers is None or array is None or without != _only(op, builder, 1) or samples not in (1, batch):
         return None
     if product(numbers.dims) != product((samples, channels)):
         return None
@@ -265,11 +267,11 @@ def _by_rows(op: Op, builder: OpBuilder, index: int, block: int, shape: Shape) -
     image = builder.reshape(array, (batch, blocks, height, width, block))
     operands = [image]
     operands.insert(1 - index, builder.expand(builder.reshape(numbers, (samples, blocks, 1, 1, block)), image, 2))
-    (result,) = builder.op(op.op_type, operands, [float32_type(image.dims)])
+    result = builder.result(op.op_type, operands, float32_type(image.dims))
     return builder.reshape(result, builder.declared(Y))
 
 
-def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a Concat, Slice or Split of whole blocks along the channels, or along the batch: the op itself.
 
     An image whose channels are whole blocks is declared with the shape that it has in the model.
@@ -327,7 +329,7 @@ _COORDINATES = {each: each for each in ("asymmetric", "align_corners", "half_pix
 _COORDINATES |= dict.fromkeys(("pytorch_half_pixel", "half_pixel_symmetric"), "half_pixel")
 
 
-def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a nearest or linear resampling of an image with blocked channels, which are not resized."""
     rule = rule_of(op)
     blocks = [arrays.feature_block(builder.format(slot)) for slot in (X, Y)]
@@ -343,7 +345,7 @@ def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[
         coordinates = None
     if scales is None or coordinates is None or scales[batch] != 1 or scales[channels] != 1:
         return _write_any_scales(op, builder, rule, (height, width))
-    fields: dict[str, Attribute] = {
+    fields: Attributes = {
         "mode": rule.mode(op),
         "coordinate_transformation_mode": coordinates,
         "scales": (1, 1, scales[height], scales[width]),
@@ -351,7 +353,7 @@ def write_resize(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[
     return [kernel_call(builder, "Upsample", [builder.declared_input(0)], builder.declared(Y), **fields)]
 
 
-def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int, int]) -> Sequence[Value] | None:
+def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int, int]) -> Results:
     """Record a Resize since opset 11 itself on the array reshaped to (N * C/b, H, W, b)."""
     raw, scales = builder.declared_input(0), rule.scales(op)
     is_resized = any(scale != 1.0 for axis, scale in (scales or {}).items() if axis not in image)
@@ -367,7 +369,7 @@ def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int
         return None
     given = builder.constant(np.asarray(numbers, np.int64 if scales is None else np.float32), "scales")
     inputs = [builder.reshape(raw, before), builder.declared_input(1), *([None] if scales is None else []), given]
-    (result,) = builder.op(op.op_type, inputs, [float32_type(after)], attributes)
+    result = builder.result(op.op_type, inputs, float32_type(after), attributes)
     return [builder.reshape(result, builder.declared(Y))]
 
 
@@ -381,7 +383,7 @@ def _write_any_scales(op: Op, builder: OpBuilder, rule: Resize, image: tuple[int
 _PER_CHANNEL = 21  # the opset since which scale and bias are per channel, and not per group
 
 
-def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Sequence[Value] | None:
+def write_group_norm(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     """Record a group normalisation of blocked channels, whose number is known; batch and image may be symbolic."""
     format, channels = builder.format(X), op.x.dims[1]
     block = arrays.feature_block(format)
