@@ -161,7 +161,7 @@ def main() -> None:
 def measure(path: Path, out: Path, limits: Limits, seconds: float) -> Network:
     """The times of an optimised network."""
     dims = zoo.SIZES.get(path.stem, {})
-    layoutopt.optimize(path, "cpu", dims=dims, measure=False).save(out)
+    layoutopt.optimize(path, "cpu", dims=dims, measure=False).save(out, force=True)
     model, samples = Runnable.of(out), sample_inputs_for(path, dims, {})
     with pinned(1):
         session = model.timed_session(1)

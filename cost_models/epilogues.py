@@ -40,7 +40,7 @@ class EpilogueRule(SpecModel):
         rule = rule_of(op)
         if rule is None or rule.family != _ELEMENTWISE or len(op.outputs) != 1:
             return False
-        others = sum(each is not None and not each.is_constant for each in op.inputs) - 1
+        others = sum(not each.is_constant for each in op.present_inputs) - 1
         return (self.ops is None or op.kind in self.ops) and not (self.with_constants and others)
 
 
@@ -80,7 +80,7 @@ def _epilogue(
             return False
         if isinstance(rule_of(op), View):
             return op.inputs[0] in kernel_values
-        keeps_shape = all(each is None or each not in kernel_values or each.shape == y.shape for each in op.inputs)
+        keeps_shape = all(each not in kernel_values or each.shape == y.shape for each in op.present_inputs)
         return keeps_shape and any(rule.accepts(op) for rule in rules)
 
     while not graph.is_output(last):

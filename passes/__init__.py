@@ -11,7 +11,7 @@ from layoutopt.passes.casts import (
     PretransformWeights,
     ShareCasts,
 )
-from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads, FoldRepeats
+from layoutopt.passes.folding import FoldAffines, FoldBroadcasts, FoldPads, FoldRepeats, FoldScores
 from layoutopt.passes.maps import MergeMaps, MoveMaps
 from layoutopt.passes.planning import AssignFormats, PlaceOps
 from layoutopt.passes.qdq_groups import DequantizeWeights, HoistFromQdqGroups, IsolateQdqGroups
@@ -43,6 +43,7 @@ _SIMPLIFY: tuple[Pass, ...] = (
     FoldRepeats(),
     FoldAffines(),
     FoldPads(),
+    FoldScores(),
     MoveMaps(),
     MergeMaps(),
     RemoveDead(),

@@ -9,13 +9,14 @@ from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.formats import Dim, Shape
 from layoutopt.ir.constants import stored
 from layoutopt.ir.graph import Graph, Use
-from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, TensorType, Value
+from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, Operands, TensorType, Value
 from layoutopt.ops import Affine, Side, View, add_sum, canonical_signature, facts, flags, rounded, rule_of
 from layoutopt.ops.interfaces import Pads
 from layoutopt.ops.qdq import paired_dequantizer
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns.repeats import fold_repeated_operand
+from layoutopt.patterns.scores import Addends, factor_in_divisor, joint_addends
 from layoutopt.record import Record
 
 _IN_MEMORY = 64 << 20  # bytes of folded constants in memory; further ones are computed whenever they are read
@@ -116,7 +117,7 @@ class _Budget(Struct):
         """Whether an affine may be folded into the constants of an op, which `numbers` replaces by input index."""
         growth = 0
         for index, array in numbers.items():
-            old = linear_op.inputs[index] if index < len(linear_op.inputs) else None
+            old = linear_op.input(index)
             is_alone = old is not None and graph.use_count(old) == 1 and not graph.is_output(old)
             growth += array.nbytes - (sum(stored(old).values()) if old is not None and is_alone else 0)
         if growth <= NOTABLE:
@@ -176,9 +177,14 @@ def _fold(
     else:
         graph.bypass(op, affine.index)
     for value in between:
-        graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
-        value.tensor = value.name
+        _rename_folded(graph, value)
     return ""
+
+
+def _rename_folded(graph: Graph, value: Value) -> None:
+    """Give a value that has become another tensor another name."""
+    graph.rename(value, graph.fresh_name(f"{value.name}__folded"))
+    value.tensor = value.name
 
 
 def _shift_behind(linear_op: Op, affine: Affine, side: Side) -> tuple[int | None, Array] | None:
@@ -233,10 +239,10 @@ class _FoldedConstant(Record, eq=False):
 
 
 def _set_constant(graph: Graph, linear_op: Op, index: int, data: Data, type: TensorType) -> None:
-    old = linear_op.inputs[index] if index < len(linear_op.inputs) else None
+    old = linear_op.input(index)
     stem = old.tensor if old is not None else f"{linear_op.name or linear_op.kind}_bias"
     new = graph.new_value(stem if old is None else f"{stem}__folded", type, data=data)
-    padding: tuple[Value | None, ...] = (None,) * max(0, index + 1 - len(linear_op.inputs))
+    padding: Operands = (None,) * max(0, index + 1 - len(linear_op.inputs))
     inputs = [*linear_op.inputs, *padding]
     inputs[index] = new
     graph.set_inputs(linear_op, tuple(inputs))
@@ -361,3 +367,41 @@ class FoldRepeats(Pass):
         """Every op; only matrix products change."""
         for op in graph.ops:
             fold_repeated_operand(graph, op, context.sizes)
+
+
+class FoldScores(Pass):
+    """Fold a factor per head of the scores of attention into the norm of the queries, and constant addends into one.
+
+    before: MatMul(Div(q, |q|), k) -> Mul(s) -> Add(bias) -> Reshape -> Add(mask)
+    after:  MatMul(Div(q, Div(|q|, s)), k) -> Add(bias + mask) -> Reshape
+    """
+
+    name = "fold-scores"
+    handles_bodies = True
+
+    def run(self, graph: Graph, context: PassContext) -> None:
+        """Fold in the graph and its bodies: factors, then addends from the first to the last, within one budget."""
+        budget = _Budget(context, self, context.budget(self, graph))
+        for each in regions_with_rule(graph):
+            for op in each.ops:
+                scores = factor_in_divisor(each, op)
+                if scores is not None and context.may_change_rounding(self, op.y):
+                    context.changed_rounding(self, op.y)
+                    each.replace_value(op.y, scores)
+            for op in each.ops:
+                addends = joint_addends(each, op)
+                if addends is not None and context.may_change_rounding(self, op.y):
+                    _join(each, op, addends, budget)
+
+
+def _join(graph: Graph, op: Op, addends: Addends, budget: _Budget) -> None:
+    """Let the first of two Adds add the constant for both, if the file may grow by it, and remove the second one, `op`."""
+    first, index, total = addends.first, addends.index, addends.total
+    data = budget.in_memory(total)
+    if data is None or not budget.allows(graph, op, first, {index: total}):
+        return
+    budget.context.changed_rounding(budget.step, op.y)
+    _set_constant(graph, first, index, data, TensorType(DType.FLOAT32, total.shape))
+    graph.replace_value(op.y, addends.path[0])
+    for value in addends.path[1:]:
+        _rename_folded(graph, value)

@@ -129,7 +129,7 @@ def _with_elements(graph: Graph, op: Op, index: int, edits: Mapping[int, int]) -
 
 def _constant(graph: Graph, op: Op, index: int, array: Array) -> Value:
     """A constant for input `index` of a copy of `op`."""
-    old = op.inputs[index] if index < len(op.inputs) else None
+    old = op.input(index)
     stem = f"{old.name if old is not None else op.name or op.kind}__moved"
     return graph.new_constant(np.ascontiguousarray(array), stem)
 

@@ -8,7 +8,7 @@ from layoutopt.inference import evaluate_extents, infer_again
 from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
-from layoutopt.ops import View, estimated_volume, is_copy, is_type_conversion, rule_of, rules
+from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at, reformulation
@@ -68,7 +68,7 @@ class RemoveDead(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Remove ops in reverse topological order, so that a dead chain is removed in one traversal; then constants."""
         for op in reversed(graph.ops):
-            outputs = [value for value in op.outputs if value is not None]
+            outputs = op.present_outputs
             if not any(graph.is_used(value) for value in outputs):
                 graph.remove_op(op)
             elif op.captured:
@@ -184,7 +184,7 @@ class FoldConstants(Pass):
             else:
                 folded[value.name] = _replace(graph, value, value.type, data)
         for op in reversed(foldable):
-            outputs = [value for value in op.outputs if value is not None]
+            outputs = op.present_outputs
             if not any(graph.is_used(value) for value in outputs):
                 graph.remove_op(op)
         _take_names(graph, folded)
@@ -209,10 +209,10 @@ class FoldConstants(Pass):
         foldable: dict[Op, None] = {}
         computed: set[Value] = set()
         for op in graph.ops:
-            inputs = [value for value in op.inputs if value is not None]
+            inputs = op.present_inputs
             if not all(value.is_constant or value in computed for value in inputs) or not is_foldable(op):
                 continue
-            outputs = [value for value in op.outputs if value is not None]
+            outputs = op.present_outputs
             if all(_is_bounded(graph, value, inputs) for value in outputs):
                 foldable[op] = None
                 computed.update(outputs)
@@ -229,9 +229,8 @@ def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dic
     for op in reversed(foldable):
         read = [
             value
-            for value in op.outputs
-            if value is not None
-            and not graph.is_output(value)
+            for value in op.present_outputs
+            if not graph.is_output(value)
             and any(reader not in foldable or reader in kept for reader in graph.readers(value))
         ]
         for value in read:
@@ -250,12 +249,13 @@ def _chosen(graph: Graph, foldable: dict[Op, None], context: PassContext) -> dic
 
 def _released(graph: Graph, value: Value, foldable: Mapping[Op, None]) -> int:
     """The bytes of constants that no op would read any more if a value were a constant."""
-    released, pending = 0, [value]
+    released, pending, ops = 0, [value], set[Op]()
     while pending:
         op = graph.producer(pending.pop())
         assert op is not None
-        for source in dict.fromkeys(source for source in op.inputs if source is not None):
-            if graph.is_output(source) or any(reader is not op for reader in graph.readers(source)):
+        ops.add(op)
+        for source in dict.fromkeys(op.present_inputs):
+            if graph.is_output(source) or any(reader not in ops for reader in graph.readers(source)):
                 continue
             if source.data is not None:
                 released += source.data.nbytes
@@ -265,7 +265,7 @@ def _released(graph: Graph, value: Value, foldable: Mapping[Op, None]) -> int:
 
 
 def _has_one_result(op: Op | None) -> bool:
-    return op is not None and sum(value is not None for value in op.outputs) == 1
+    return op is not None and len(op.present_outputs) == 1
 
 
 def _nbytes(value: Value) -> int:
@@ -347,7 +347,8 @@ class Reformulate(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Apply the function of the op type, if there is one for the dialect."""
         for op in graph.ops:
-            write, is_exact = reformulation(op, has_kernels=bool(context.kernels)), isinstance(rule_of(op), View)
+            rule, write = rule_of(op), reformulation(op, has_kernels=bool(context.kernels))
+            is_exact = rule is not None and rule.family in ("view", "rearrangement")
             if write is None or not (is_exact or context.may_change_rounding(self, op.y)):
                 continue
             value = write(graph, op)

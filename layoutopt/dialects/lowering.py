@@ -108,9 +108,22 @@ class Dialect:
         return format.physical_shape(shape)
 
     def write_native(self, op: Op, builder: OpBuilder) -> bool:
-        """Record an op, or a CastData, with the runtime's kernels for its formats; returns False if there are none."""
+        """Record an op with the runtime's kernels for its formats; returns False if there are none."""
         del op, builder
         return False
+
+    def convert(self, builder: OpBuilder, value: Value, src: Format, dst: Format, shape: Shape) -> Value | None:
+        """Record a conversion between formats with a kernel of the runtime; returns None if there is none.
+
+        Args:
+            builder: records the conversion, which is a CastData, or a part of an op without a kernel for its formats.
+            value: the array of the tensor.
+            src: its format.
+            dst: the format of the result.
+            shape: the shape of the tensor.
+        """
+        del builder, value, src, dst, shape
+        return None
 
     def lower(self, graph: Graph) -> Graph:
         """The lowered graph, before the dialect's passes have run; `graph` is not changed."""
@@ -170,12 +183,12 @@ class _Lowering:
             return
         op.signature = op.signature or canonical_signature(op)
         formats = rule.physical_formats(op) if rule is not None else _formats_of_cast(op)
-        builder = OpBuilder(op, inputs, outputs, formats, self.opset, op.name or first_name(op), self.dialect.shape)
-        if not self.dialect.write_native(op, builder):
-            if rule is None:
-                self._convert(op, builder)
-            else:
-                rule.lower(op, builder)
+        name, dialect = op.name or first_name(op), self.dialect
+        builder = OpBuilder(op, inputs, outputs, formats, self.opset, name, dialect.shape, dialect.convert)
+        if rule is None:
+            self._convert(op, builder)
+        elif not dialect.write_native(op, builder):
+            rule.lower(op, builder)
         builder.prune()
         if not self._replace_by_input(op, builder):
             self.dialect.write(self.target, op, builder, outputs)

@@ -251,8 +251,7 @@ class Inference:
     def _capture(self, op: Op) -> None:
         """Make the captured inputs of bodies aliases of the outer values."""
         for body in op.bodies.values():
-            formals = body.inputs[len(body.inputs) - op.captured :]
-            self._aliases.update(zip(formals, op.inputs[op.uncaptured_input_count :], strict=True))
+            self._aliases.update(zip(op.captured_inputs(body), op.inputs[op.uncaptured_input_count :], strict=True))
 
     def _enter_bodies(self, op: Op, links: Sequence[Link]) -> None:
         """Infer the bodies of an op, and again with wider types of the loop states until the bodies preserve them.

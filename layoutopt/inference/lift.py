@@ -154,7 +154,7 @@ def _captured(graph: Graph) -> Iterator[Value]:
     """The inputs of bodies in a graph that are values captured from the graph."""
     for op in graph.ops:
         for body in op.bodies.values():
-            yield from body.inputs[len(body.inputs) - op.captured :]
+            yield from op.captured_inputs(body)
 
 
 def _without_schema(graph: Graph) -> Iterator[Value]:

@@ -404,7 +404,7 @@ class Graph:
         pending = [op]
         while pending:
             each = pending.pop()
-            if each not in self or any(value is not None and self.is_used(value) for value in each.outputs):
+            if each not in self or any(map(self.is_used, each.present_outputs)):
                 continue
             self.remove_op(each)
             pending += self.producers(each)

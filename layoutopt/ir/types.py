@@ -423,6 +423,10 @@ class Op:
         """The number of inputs without the captured ones."""
         return len(self.inputs) - self.captured
 
+    def captured_inputs(self, body: "Graph") -> "list[Value]":
+        """The inputs of one of its bodies that are captured values."""
+        return body.inputs[len(body.inputs) - self.captured :]
+
     def operand(self, slot: Slot) -> Value | None:
         """The value at a slot; None if it is absent."""
         values = self.inputs if slot.side == "in" else self.outputs

@@ -86,8 +86,7 @@ class Emission:
     def _declare(self, op: Op, body: Graph) -> None:
         """Add the values of a body: the captured outer values, and its own values under unused names."""
         self._captured[body] = op.captured
-        formals = body.inputs[len(body.inputs) - op.captured :]
-        for formal, value in zip(formals, op.inputs[op.uncaptured_input_count :], strict=True):
+        for formal, value in zip(op.captured_inputs(body), op.inputs[op.uncaptured_input_count :], strict=True):
             assert value is not None
             self._values[formal] = self._values[value]
         self._constants[body] = []

@@ -469,9 +469,8 @@ def lower_directly(op: Op, build: OpBuilder, attributes: PhysicalAttributes, inp
     present = [index for index, value in enumerate(op.outputs) if value is not None]
     types = [build.output_type(index) for index in range(max(present, default=-1) + 1)]
     changed = {**op.attributes, **attributes}
-    results = build.op(op.op_type, inputs, types, {name: each for name, each in changed.items() if each is not None})
-    for index, result in zip(present, results, strict=True):
-        build.set_output(index, result)
+    given = {name: each for name, each in changed.items() if each is not None}
+    build.set_outputs(build.op(op.op_type, inputs, types, given))
 
 
 # --- Ops whose result has the elements of their input, in the same or in another type ---

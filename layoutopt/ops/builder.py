@@ -99,6 +99,8 @@ class Packed(Record, Rearranged):
 
 
 ArrayShape: TypeAlias = Callable[[Format, Shape], Shape]
+WriteConversion: TypeAlias = Callable[["OpBuilder", Value, Format, Format, Shape], Value | None]
+"""Records a conversion with a kernel of the runtime; None if there is none. Arguments are those of `OpBuilder.convert`."""
 
 _ZERO_IS_ZERO_SINCE = 14
 _EXPAND_SINCE = 8
@@ -119,6 +121,7 @@ class OpBuilder:
         opset: the version of ai.onnx to write in.
         prefix: the prefix of the names of new values.
         shape: returns the shape of the dialect's array for a format and a logical shape.
+        write_conversion: records conversions with kernels of the dialect.
     """
 
     def __init__(
@@ -130,10 +133,12 @@ class OpBuilder:
         opset: int,
         prefix: str,
         shape: ArrayShape,
+        write_conversion: WriteConversion = lambda *conversion: None,
     ) -> None:
         """Begin with no recorded ops."""
         self._op = op
         self._shape = shape
+        self._write_conversion = write_conversion
         self._formats = formats
         self._inputs = inputs
         self._outputs = outputs
@@ -141,6 +146,7 @@ class OpBuilder:
         self._prefix = prefix
         self._count = 0
         self._promoted: dict[Value, Value] = {}
+        self._reshaped: dict[Value, Value] = {}
         self.ops: list[Op] = []
         self.constants: list[Value] = []
         self.outputs: dict[int, Value] = {}
@@ -238,6 +244,7 @@ class OpBuilder:
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         """The same elements in another shape."""
+        value = self._reshaped.get(value, value)
         if value.shape == shape:
             return value
         type = value.type_with(shape)
@@ -246,7 +253,9 @@ class OpBuilder:
         target = self._target(value, shape)
         # A computed extent may be 0, which must not copy an extent.
         literal = target.data is None and self._opset >= _ZERO_IS_ZERO_SINCE
-        return self._move("Reshape", value, [target], type, {"allowzero": 1} if literal else {})
+        result = self._move("Reshape", value, [target], type, {"allowzero": 1} if literal else {})
+        self._reshaped[result] = value
+        return result
 
     def cast(self, value: Value, dtype: DType) -> Value:
         """The elements of a value in another element type."""
@@ -290,6 +299,9 @@ class OpBuilder:
 
     def convert(self, value: Value, src: Format, dst: Format, shape: Shape) -> Value:
         """A tensor of logical shape `shape`, converted from one format to another; the padding of the result is zero."""
+        written = None if value.data is not None else self._write_conversion(self, value, src, dst, shape)
+        if written is not None:
+            return self.reshape(written, dst.physical_shape(shape))
         for step in Conversion(src, dst).steps(shape):
             match step:
                 case Reshape():
@@ -326,6 +338,12 @@ class OpBuilder:
         """Record the physical output, reshaped to the shape of the lowered graph's value, which the dialect declares."""
         target = self._outputs[index]
         self.outputs[index] = value if target is None or target.shape is None else self.reshape(value, target.shape)
+
+    def set_outputs(self, values: Sequence[Value]) -> None:
+        """Record all physical outputs that the op has."""
+        present = (index for index, value in enumerate(self._op.outputs) if value is not None)
+        for index, value in zip(present, values, strict=True):
+            self.set_output(index, value)
 
     def set_canonical_output(self, index: int, value: Value) -> None:
         """Record an output that is an array of the logical shape in the canonical format; its padding becomes zero."""
@@ -470,6 +488,7 @@ def rewriting(graph: Graph, op: Op, stem: str) -> OpBuilder:
 
 def replace_op(graph: Graph, op: Op, builder: OpBuilder) -> None:
     """Write the ops that a builder of `rewriting` recorded in place of the op, which has one output."""
+    builder.prune()
     result = graph.new_value(op.y.name, op.y.type)
     write_plain(graph, op, builder, (result,))
     graph.replace_value(op.y, result)

@@ -97,7 +97,7 @@ def _is_finite(array: Array) -> bool:
 
 def float_constant(op: Op, index: int) -> Array | None:
     """A copy of input `index` in float64, if it is a constant of finite floating-point numbers."""
-    value = op.inputs[index] if index < len(op.inputs) else None
+    value = op.input(index)
     if value is None or value.data is None or value.dtype is None or not value.dtype.is_float:
         return None
     array = value.data.numpy().astype(np.float64)

@@ -68,7 +68,7 @@ def boundary(op: Op) -> list[Link] | None:
     found = None if find is None else find(op)
     if found is None:
         return None
-    inner = (body.inputs[len(body.inputs) - op.captured :] for body in op.bodies.values())
+    inner = map(op.captured_inputs, op.bodies.values())
     captured = zip(op.inputs[op.uncaptured_input_count :], *inner, strict=True)
     return [*found, *(Link(operand, tuple(inputs)) for operand, *inputs in captured)]
 

@@ -156,7 +156,7 @@ _UNTRANSPOSABLE = frozenset(
 
 def has_untransposable_type(op: Op) -> bool:
     """Whether an op has operands whose type cannot be transposed."""
-    return any(value is not None and value.dtype in _UNTRANSPOSABLE for value in (*op.inputs, *op.outputs))
+    return any(value.dtype in _UNTRANSPOSABLE for value in op.values)
 
 
 def untransposable_reason(op: Op, signature: Signature) -> str:

@@ -10,14 +10,26 @@ from layoutopt.patterns.base import FusionPattern, Match, patterns_at, register_
 from layoutopt.patterns.einsum import einsum_as_product
 from layoutopt.patterns.global_response import factored_response, norm_by_product
 from layoutopt.patterns.pixel_shuffle import block_transpose
+from layoutopt.patterns.row_moves import gathered_rows
 
 Reformulation: TypeAlias = Callable[[Graph, Op], Value | None]
 """Returns the result of an op by new ops behind it, or None if they would not be faster."""
 
-_REFORMULATIONS: Mapping[str, Reformulation] = {"Add": factored_response, "Einsum": einsum_as_product}
+
+def _rows_or_blocks(graph: Graph, op: Op) -> Value | None:
+    """The result of a Transpose that moves rows or blocks."""
+    return gathered_rows(graph, op) or block_transpose(graph, op)
+
+
+_REFORMULATIONS: Mapping[str, Reformulation] = {
+    "Add": factored_response,
+    "Concat": gathered_rows,
+    "Einsum": einsum_as_product,
+    "Transpose": gathered_rows,
+}
 _OF_ONNXRUNTIME: Mapping[str, Reformulation] = {
     "ReduceL2": norm_by_product,
-    "Transpose": block_transpose,
+    "Transpose": _rows_or_blocks,
 }
 
 
@@ -28,6 +40,6 @@ def reformulation(op: Op, *, has_kernels: bool) -> Reformulation | None:
         op: the op.
         has_kernels: whether the dialect calls kernels of onnxruntime, for whose times some functions are meant.
     """
-    if any(0 in (value.shape or ()) for value in (*op.inputs, *op.outputs) if value is not None):
+    if any(0 in (value.shape or ()) for value in op.values):
         return None  # the target of a Reshape cannot have an extent of 0
-    return _REFORMULATIONS.get(op.kind) or (_OF_ONNXRUNTIME.get(op.kind) if has_kernels else None)
+    return (_OF_ONNXRUNTIME.get(op.kind) if has_kernels else None) or _REFORMULATIONS.get(op.kind)

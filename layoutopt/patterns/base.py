@@ -38,7 +38,7 @@ class Match(Record, eq=False):
     def external_use(self, graph: Graph) -> Value | None:
         """A value between the ops that other ops read or that is an output; None if there is none."""
         ops = set(self.inner)
-        values = (value for op in self.inner for value in op.outputs if value is not None and value is not self.result)
+        values = (value for op in self.inner for value in op.present_outputs if value is not self.result)
         return next((value for value in values if _is_used_outside(graph, value, ops)), None)
 
 

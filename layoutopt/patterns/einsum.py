@@ -23,7 +23,7 @@ class Term(Record, eq=False):
 
 def einsum_as_product(graph: Graph, op: Op) -> Value | None:
     """The result of an Einsum of two float32 tensors, by new ops; None unless every axis has one of the four roles."""
-    operands = [value for value in op.inputs if value is not None]
+    operands = op.present_inputs
     if len(operands) != 2 or {value.dtype for value in operands} != {DType.FLOAT32}:
         return None
     left, right, result = _letters(str(op.attributes["equation"]))

@@ -172,7 +172,7 @@ class Formulation:
         op, _ = self.tree.writers.get(value, (None, 0))
         if op is None or op not in self.groups.fused_into_kernels or not is_dequantizer(op):
             return value not in self.index
-        return all(each is None or each.is_constant for each in op.inputs)
+        return all(each.is_constant for each in op.present_inputs)
 
     def options_on(self, number: int, device: str) -> list[int]:
         """The numbers of the options of an op on a device; of all its options if it cannot run there."""

@@ -239,7 +239,7 @@ def counts(graph: Graph, sizes: Sizes = NO_SIZES) -> Counts:
         source, result = (op.inputs or (None,))[0], (op.outputs or (None,))[0]
         if source is None or result is None:
             continue
-        is_weight = all(value is None or value.is_constant for value in op.inputs)
+        is_weight = all(value.is_constant for value in op.present_inputs)
         if is_cast(op):
             found["weight_casts"] += is_weight
             is_moving = result.storage is not None and moves(source, result.storage)

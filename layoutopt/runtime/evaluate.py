@@ -38,7 +38,7 @@ def is_foldable(op: Op) -> bool:
     opaque = [value.kind for value in op.attributes.values() if isinstance(value, Opaque)]
     if op.bodies or any(kind != "tensor" for kind in opaque):
         return False
-    if not all(value is None or isinstance(value.type, TensorType) for value in (*op.inputs, *op.outputs)):
+    if not all(isinstance(value.type, TensorType) for value in op.values):
         return False
     schema = find_schema(op.op_type, op.domain, op.version)
     if op.domain:  # kernels in a library of custom operators are assumed to be deterministic

@@ -95,7 +95,7 @@ def _equations(graph: Graph) -> Iterator[tuple[Extent, Op]]:
 def _equal_extents(op: Op) -> Iterator[list[Dim]]:
     """The extents of the operands of an op that have to be equal; those of 1 are left out, since they may be broadcast."""
     rule, shapes = facts(op), [None if value is None else value.shape for value in op.inputs]
-    if any(value is not None and value.rank is None for value in (*op.inputs, *op.outputs)):
+    if any(value.rank is None for value in op.values):
         return
     if isinstance(rule, Elementwise | MatrixProduct | Concat):
         dims: dict[int, list[Dim]] = {}

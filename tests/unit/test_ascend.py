@@ -109,31 +109,21 @@ def test_the_origin_says_which_axes_are_meant() -> None:
 def test_published_shapes(dtype: DType) -> None:
     """The formulas of transfer_shape_utils.cc, written once more."""
     block = {DType.FLOAT16: 16, DType.INT8: 32, DType.INT4: 64}[dtype]
-    formats = {key: lookup(key, dtype.label) for key in ("NC1HWC0", "NDC1HWC0", "FRACTAL_Z", "FRACTAL_Z_3D")}
     for n, c, h, w in ((1, 3, 7, 7), (20, 70, 3, 1), (64, 64, 1, 1)):
-        c1, n1 = ceil(c / block), ceil(n / 16)
-        assert published_shape(formats["NC1HWC0"], (n, c, h, w)) == (n, c1, h, w, block)
-        assert published_shape(formats["FRACTAL_Z"], (n, c, h, w)) == (c1 * h * w, n1, 16, block)
-        assert published_shape(formats["NDC1HWC0"], (n, c, 5, h, w)) == (n, 5, c1, h, w, block)
-        assert published_shape(formats["FRACTAL_Z_3D"], (n, c, 5, h, w)) == (5 * c1 * h * w, n1, 16, block)
-        assert published_shape(lookup("FRACTAL_Z_3D_TRANSPOSE", dtype.label), (n, c, 5, h, w)) == (
-            5 * h * w * n1,
-            c1,
-            16,
-            block,
-        )
-        assert published_shape(fractal_nz(4, c0=block), (n, c, h, w)) == (
-            n,
-            c,
-            ceil(w / block),
-            ceil(h / 16),
-            16,
-            block,
-        )
-        assert published_shape(fractal_nz(2, c0=block), (n, c)) == (ceil(c / block), n1, 16, block)
-        assert published_shape(lookup("FRACTAL_ZN", dtype.label), (n, c)) == (ceil(n / block), ceil(c / 16), 16, block)
+        c1, n1, pixels, image, volume = ceil(c / block), ceil(n / 16), h * w, (n, c, h, w), (n, c, 5, h, w)
+        for name, shape, expected in (
+            ("NC1HWC0", image, (n, c1, h, w, block)),
+            ("FRACTAL_Z", image, (c1 * pixels, n1, 16, block)),
+            ("NDC1HWC0", volume, (n, 5, c1, h, w, block)),
+            ("FRACTAL_Z_3D", volume, (5 * c1 * pixels, n1, 16, block)),
+            ("FRACTAL_Z_3D_TRANSPOSE", volume, (5 * pixels * n1, c1, 16, block)),
+            ("FRACTAL_ZN", (n, c), (ceil(n / block), ceil(c / 16), 16, block)),
+        ):
+            assert published_shape(lookup(name, dtype.label), shape) == expected
+        assert published_shape(fractal_nz(4, block), image) == (n, c, ceil(w / block), ceil(h / 16), 16, block)
+        assert published_shape(fractal_nz(2, block), (n, c)) == (c1, n1, 16, block)
     shape, expected = as_shape(("n", 70, "h", "w")), as_shape(("n", ceil(70 / block), "h", "w", block))
-    assert published_shape(formats["NC1HWC0"], shape) == expected
+    assert published_shape(lookup("NC1HWC0", dtype.label), shape) == expected
 
 
 PAIRS = [

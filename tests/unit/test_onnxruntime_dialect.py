@@ -72,6 +72,24 @@ def test_any_channel_count_and_batch(channels: int, batch: str) -> None:
     assert kinds(network(body, channels, batch))
 
 
+ROWS = """<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},32,16,16] x) => (float[?,?,?,?] y)
+<float[32,32,3,3] v, float[32,64] w, float[64,1,3,3] d, int64[3] rows = {{0, 32, 256}}, int64[4] image = {{0, 64, 16, 16}}> {{
+    a = Conv <pads = [1,1,1,1]> (x, v)
+    r = Reshape (a, rows)
+    t = Transpose <perm = [0, 2, 1]> (r)
+    m = MatMul (t, w)
+    s = Transpose <perm = [0, 2, 1]> (m)
+    i = Reshape (s, image)
+    y = Conv <group = 64, pads = [1,1,1,1]> (i, d)
+}}"""
+
+
+@pytest.mark.parametrize("batch", ["1", "N"])
+def test_rows_of_products_are_reordered_by_kernels(batch: str) -> None:
+    found = kinds(text_model(ROWS.format(batch=batch)))
+    assert found["Transpose"] == 0 and found["ReorderInput"] == found["ReorderOutput"] == 2
+
+
 SIGNAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},32,4000] x) => (float[?,?,?] y)
 <float[32,32,3] w1, float[32,32,3] w2, float[32,1,3] d1, float[32] b1, float[1,32,1] s1> {{
     a = Conv <pads = [3, 2], dilations = [2]> (x, w1, b1)

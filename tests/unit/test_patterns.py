@@ -16,8 +16,8 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.group_norms import find_site
 from layoutopt.ir.graph import Graph
-from layoutopt.passes import FoldConstants, FusePatterns, Reformulate, RemoveDead, RemoveIdentities
-from layoutopt.passes.base import PassContext, Pipeline
+from layoutopt.passes import FoldConstants, FoldScores, FusePatterns, Reformulate, RemoveDead, RemoveIdentities
+from layoutopt.passes.base import Pass, PassContext, Pipeline
 from layoutopt.verification import verify_models
 
 NATIVE = DIALECTS["onnxruntime"]
@@ -376,13 +376,59 @@ def test_einsums_are_products(equation: str) -> None:
     assert "MatMul" in ops and "Einsum" not in ops
 
 
-def reformulated(proto: onnx.ModelProto) -> Sequence[str]:
+def reformulated(proto: onnx.ModelProto, step: Pass = Reformulate()) -> Sequence[str]:  # noqa: B008
     """The ops after the pass, for the dialect that has all kernels; the outputs are compared."""
     graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
     context = PassContext(None, kernels=NATIVE.kernels)  # type: ignore[arg-type]
-    Pipeline((Reformulate(), RemoveDead())).run(graph, context)
+    Pipeline((step, RemoveDead())).run(graph, context)
     assert verify_models(proto.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(graph))).status == "passed"
     return kinds(graph)
+
+
+MOVES = [
+    "p{n}, q{n} = Split <axis = {axis}> ({x}, cut) {y} = Concat <axis = {axis}> (q{n}, p{n})",
+    "e{n} = Slice ({x}, zero, end, axis{axis}, two) o{n} = Slice ({x}, one, end, axis{axis}, two) "
+    "{y} = Concat <axis = {axis}> (e{n}, o{n})",
+    "{y} = Slice ({x}, last, first, axis{axis}, back)",
+    "{y} = Gather <axis = {axis}> ({x}, some)",
+    "g{n} = Reshape ({x}, parts) t{n} = Transpose <perm = [0, 1, 3, 2, 4, 5]> (g{n}) {y} = Reshape (t{n}, whole)",
+]
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_regions_of_moves_are_gathers_of_rows(seed: int) -> None:
+    random, lines = np.random.default_rng(seed), []
+    for n, move in enumerate([*random.choice(MOVES, 4), MOVES[0], MOVES[seed % 2]]):
+        lines.append(move.format(n=n, x=f"v{n}", y=f"v{n + 1}", axis=n - 3 if n > 3 else random.integers(1, 3)))
+    one = {"zero": 0, "one": 1, "two": 2, "last": -1, "first": -9, "back": -1, "end": 1 << 62, "axis1": 1, "axis2": 2}
+    lists = {"cut": [1, 3], "some": [3, -3, 0, 2], "parts": [1, 2, 2, 2, 2, 16], "whole": [1, 4, 4, 16]}
+    body, signature = " ".join([*lines, "y = Relu (v6)"]), "(float[1,4,4,16] v0) => (float[1,4,4,16] y)"
+    ops = reformulated(model(body, signature, {**lists, **{name: [each] for name, each in one.items()}}))
+    assert {*ops} == {"Reshape", "Gather", "Relu"} and len(ops) < 6
+
+
+def test_short_rows_and_whole_channels_stay() -> None:
+    """Channels that come first are moved by no Gather: the planner may block them."""
+    for shape, axis in ((4, 4, 8), 1), ((64, 4, 16), 1), ((2, 4, 4), 3):
+        body = f"p, q = Split <axis = {axis}> (x) r = Concat <axis = {axis}> (q, p) y = Relu (r)"
+        extents = ",".join(map(str, shape))
+        assert "Gather" not in reformulated(model(body, f"(float[1,{extents}] x) => (float[1,{extents}] y)", {}, 13))
+
+
+SCORES = """
+d = Div (q, n) m = MatMul (d, k) c = Mul (m, s) a = Add (b, c) w = Reshape (a, five) e = Add (w, mask) f = Add (e, mask)
+g = Reshape (f, four) y = Softmax (g)
+"""
+
+
+@pytest.mark.parametrize("factor", [3.0, -1e6])
+def test_scores_of_cosines(factor: float) -> None:
+    """One constant is added; a factor is folded into the norms unless it is extreme."""
+    signature = "(float[4,3,5,8] q, float[4,3,5,1] n, float[4,3,8,6] k) => (float[4,3,5,6] y)"
+    constants = {"s": np.full((3, 1, 1), factor, np.float32), "b": (1, 3, 5, 6), "mask": (2, 1, 5, 6)}
+    proto = model(SCORES, signature, {**constants, "five": [2, 2, 3, 5, 6], "four": [4, 3, 5, 6]})
+    counts = Counter(reformulated(proto, FoldScores()))
+    assert (counts["Add"], counts["Mul"]) == (1, factor < 0)
 
 
 RESPONSE = "c = Mul (x, n) a = Mul (c, s) b = Add (a, t) y = Add (b, x)"

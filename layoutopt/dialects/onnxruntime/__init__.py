@@ -38,7 +38,7 @@ from layoutopt.dialects.onnxruntime.writers import (
 )
 from layoutopt.dialects.passes import COMPACT, EqualizeMatmulRanks, SimplifyReshapes
 from layoutopt.formats import Format, Shape
-from layoutopt.ir.graph import Graph, is_cast
+from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Operands, Value
 from layoutopt.ops import is_dequantizer, rule_of
 from layoutopt.ops.builder import OpBuilder
@@ -106,16 +106,20 @@ class OnnxRuntime(Dialect):
         if first is None or op.signature is None or not (first.dtype is DType.FLOAT32 or is_dequantizer(op)):
             return False
         rule = rule_of(op)
-        writers = [write_reorder] if is_cast(op) else [WRITERS[op.kind]] if op.kind in WRITERS else []
+        writers = [WRITERS[op.kind]] if op.kind in WRITERS else []
         if rule is not None and rule.family == "elementwise":
             writers.append(write_elementwise)
         for write in writers:
             if (results := write(op, builder, self.arrays)) is not None:
-                present = [index for index, value in enumerate(op.outputs) if value is not None]
-                for index, result in zip(present, results, strict=True):
-                    builder.set_output(index, result)
+                builder.set_outputs(results)
                 return True
         return False
+
+    def convert(self, builder: OpBuilder, value: Value, src: Format, dst: Format, shape: Shape) -> Value | None:
+        """Record the reorder between a plain and a blocked format, of float32; None for any other conversion."""
+        if value.dtype is not DType.FLOAT32:
+            return None
+        return write_reorder(builder, value, src, dst, shape, self.arrays)
 
     def write(self, graph: Graph, op: Op, builder: OpBuilder, outputs: Operands) -> None:
         """Write the recorded ops."""

@@ -294,11 +294,12 @@ def write_pieces(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
 _REORDERED_CHANNELS = 4  # the kernels accept multiples of 4 channels only
 
 
-def write_reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
-    """Record a CastData between a plain format, with channels first or last, and a blocked one."""
-    x, shape, src, dst = builder.declared_input(0), op.x.dims, builder.format(X), builder.format(Y)
+def write_reorder(
+    builder: OpBuilder, value: Value, src: Format, dst: Format, shape: Shape, arrays: BlockedArrays
+) -> Value | None:
+    """Record a conversion between a plain format, with channels first or last, and a blocked one."""
     blocks = arrays.feature_block(src), arrays.feature_block(dst)
-    if x is None or src.same_bytes(dst, shape) or bool(blocks[0]) == bool(blocks[1]):
+    if src.same_bytes(dst, shape) or bool(blocks[0]) == bool(blocks[1]):
         return None
     blocked, plain = (src, dst) if blocks[0] else (dst, src)
     batch, channels, *image = (part.axis for part in blocked.parts[:-1])
@@ -311,10 +312,10 @@ def write_reorder(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
     extents = (1,) * (2 - len(image)) + tuple(shape[axis] for axis in image)
     plain_shape = (shape[batch], *extents, count) if is_channels_last else (shape[batch], count, *extents)
     last = int(is_channels_last)
+    array = builder.reshape(value, plain_shape if blocks[1] else arrays.declared_shape(src, shape))
     if blocks[1]:
-        operands = [builder.reshape(x, plain_shape)]
-        return [kernel_call(builder, "ReorderInput", operands, builder.declared(Y), channels_last=last)]
-    return [kernel_call(builder, "ReorderOutput", [x], plain_shape, channels=count, channels_last=last)]
+        return kernel_call(builder, "ReorderInput", [array], arrays.declared_shape(dst, shape), channels_last=last)
+    return kernel_call(builder, "ReorderOutput", [array], plain_shape, channels=count, channels_last=last)
 
 
 # Writers of resampling on blocked images.

@@ -6,7 +6,7 @@ Integers in floating-point tensors are followed too, since float32 is exact belo
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any, TypeAlias
@@ -109,8 +109,6 @@ def _moved(node: Node) -> list[Elements] | None:
 
     A piece of a Concat of known length without known elements contributes unknown elements.
     """
-    from onnx.reference.ops import load_op  # takes 0.15 s, only for models that compute shapes
-
     is_concat = node.op_type == "Concat"
     pieces = [_piece(node, index) if is_concat else node.elements(index) for index in range(len(node.operands))]
     moved, others = (pieces, []) if is_concat else (pieces[:1], range(1, len(pieces)))
@@ -125,15 +123,27 @@ def _moved(node: Node) -> list[Elements] | None:
     flat = np.concatenate([each.reshape(-1) for each in known])
     starts = np.cumsum([0, *(each.size for each in known)])
     numbers = [np.arange(each.size).reshape(each.shape) + start for each, start in zip(known, starts, strict=False)]
-    operator = load_op("", node.op_type, node.version)
-    try:
-        found = operator.eval(*numbers, *constants, n_outputs=len(node.outputs), **node.attributes)
-    except (ArithmeticError, IndexError, RuntimeError, TypeError) as error:
-        raise ValueError(str(error)) from error
-    results = list(found) if isinstance(found, tuple) else [found]
+    results = moved_arrays(node.op_type, node.version, [*numbers, *constants], len(node.outputs), node.attributes)
     is_whole = len(results) == len(node.outputs) and sum(each.size for each in results) == flat.size
     require(node.op_type != "Split" or is_whole, "pieces of another total size")
     return [np.asarray(flat.take(each), dtype=object) for each in results]
+
+
+def moved_arrays(
+    op_type: str, version: int, inputs: Sequence[Array | None], count: int, attributes: Mapping[str, Any]
+) -> list[Array]:
+    """The outputs of an op that moves elements, by onnx's reference implementation.
+
+    Raises:
+        ValueError: the inputs or attributes contradict each other.
+    """
+    from onnx.reference.ops import load_op  # takes 0.15 s, only for models that compute shapes or move rows
+
+    try:
+        found = load_op("", op_type, version).eval(*inputs, n_outputs=count, **attributes)
+    except (ArithmeticError, IndexError, RuntimeError, TypeError) as error:
+        raise ValueError(str(error)) from error
+    return list(found) if isinstance(found, tuple) else [found]
 
 
 def _piece(node: Node, index: int) -> Elements | None:
