@@ -448,6 +448,19 @@ def test_activations_of_int8_run_as_uint8(largest: int, outputs: str, weight_zer
     assert verification.status == "passed"
 
 
+def test_a_zero_point_that_is_dequantised_keeps_its_sign_elsewhere() -> None:
+    model = parsed(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,8,8] x) => (float[1,16,8,8] y)
+        <float s = {0.05}, int8 n = {-3}, int8 zero = {0}> {
+            q = QuantizeLinear (x, s, n)  d = DequantizeLinear (q, s, n)  w = DequantizeLinear (v, s, zero)
+            c = Conv (d, w)  p = QuantizeLinear (c, s, n)  e = DequantizeLinear (p, s, n)
+            k = DequantizeLinear (zero, s, zero)  a = Add (e, k)  b = QuantizeLinear (a, s, n)
+            y = DequantizeLinear (b, s, n) }""",
+        v=np.random.default_rng(1).integers(-128, 128, (16, 16, 1, 1)).astype(np.int8),
+    )
+    assert layoutopt.optimize(model, "cpu", measure=False).report.changed
+
+
 def test_wide_weights_behind_a_view_op_do_not_saturate() -> None:
     """onnxruntime moves the DequantizeLinear past the Transpose, so the product reads integers."""
     model = parsed(
