@@ -25,6 +25,7 @@ _REFORMULATIONS: Mapping[str, Reformulation] = {
     "Add": factored_response,
     "Concat": gathered_rows,
     "Einsum": einsum_as_product,
+    "Reshape": gathered_rows,
     "Transpose": gathered_rows,
 }
 _OF_ONNXRUNTIME: Mapping[str, Reformulation] = {

@@ -2,6 +2,7 @@
 
 Swin Transformers shift windows (Slices and Concats along two axes), partition images into windows (a Transpose of six axes),
 undo both behind attention, and merge patches. Each move copies all elements; together they only permute rows of channels.
+MobileViT does so with images whose channels come first: then the rows are those of the image with channels last.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from layoutopt.ops.base import rule_of
 from layoutopt.ops.shape_functions.elements import moved_arrays
 from layoutopt.ops.view import View
 from layoutopt.patterns.base import reshaped
+from layoutopt.record import Record
 
 _SELECTIONS = frozenset({"Concat", "Gather", "Slice", "Split"})
 _MOST_OPS = 16  # of a region
@@ -25,33 +27,55 @@ the time of a shift of windows, for 16 elements 0.70, for 32 elements 0.49 and f
 
 
 def gathered_rows(graph: Graph, op: Op) -> Value | None:
-    """The result of a Concat or Transpose that ends a region of moves with one source, by one Gather of rows.
+    """The result of a Concat, Transpose or Reshape that ends a region of moves with one source, by one Gather of rows.
 
     before: x (1,H,W,C) -> Slice, Slice -> Concat -> Slice, Slice -> Concat -> Reshape -> Transpose
     after:  x -> Reshape (H*W,C) -> Gather(rows) -> Reshape
 
-    None unless all moved pieces are rows of the last axis of the source, and the ops together copy each element twice.
+    before: x (1,C,H,W) -> Reshape -> Transpose -> Reshape -> Transpose
+    after:  x -> Transpose (1,H,W,C) -> Reshape (H*W,C) -> Gather(rows) -> Reshape
+
+    None unless all moved pieces are rows of the last axis of the source, or of the channels of an image at one end, and the
+    ops together copy each element twice.
     """
     ops, found = [op], None
     while _is_move(ops[-1]) and len(ops) <= _MOST_OPS:
         region = {*ops}
-        inputs = dict.fromkeys(value for each in ops for value in _moved_inputs(each))
-        sources = [value for value in inputs if graph.producer(value) not in region]
-        if len(sources) == 1 and _copied_elements(ops) >= 2 * _elements(op.y):
-            rows = _rows(ops[::-1], sources[0])
-            found = found if rows is None else (sources[0], rows)
+        moved = dict.fromkeys(value for each in ops for value in _moved_inputs(each))
+        sources = [value for value in moved if graph.producer(value) not in region]
+        if len(sources) == 1 and sum(map(_copied_elements, ops)) >= 2 * _elements(op.y):
+            found = _rows(ops[::-1], sources[0]) or found
         steps = [each for each in map(graph.producer, sources) if each is not None and _is_inner(graph, each, region)]
         if not steps:
             break
         ops.append(steps[0])
-    if found is None or found[0].is_constant:
+    if found is None or found.source.is_constant:
         return None
-    source, rows = found
-    width = _elements(op.y) // len(rows)
+    rows, y = found.rows, op.y
+    width = _elements(y) // len(rows)
+    source = _transposed(graph, op, found.source, found.source_order)
     matrix = reshaped(graph, op, source, (_elements(source) // width, width))
-    inputs, type = (matrix, graph.new_constant(rows, f"{op.y.name}/rows")), source.type_with((len(rows), width))
-    gathered = graph.new_result("Gather", inputs, type, f"{op.y.name}/gathered", op, attributes={"axis": 0})
-    return reshaped(graph, op, gathered, op.y.dims)
+    inputs, type = (matrix, graph.new_constant(rows, f"{y.name}/rows")), source.type_with((len(rows), width))
+    gathered = graph.new_result("Gather", inputs, type, f"{y.name}/gathered", op, attributes={"axis": 0})
+    result = reshaped(graph, op, gathered, tuple(y.dims[axis] for axis in found.result_order))
+    return _transposed(graph, op, result, np.argsort(found.result_order).tolist())
+
+
+class _Rows(Record, eq=False):
+    """The numbers of the rows of a source that become those of a result, both with their axes in an order."""
+
+    source: Value
+    rows: Array
+    source_order: Sequence[int]
+    result_order: Sequence[int]
+
+
+def _transposed(graph: Graph, op: Op, value: Value, order: Sequence[int]) -> Value:
+    perm = tuple(order)
+    if perm == tuple(range(len(perm))):
+        return value
+    type = value.type_with(tuple(value.dims[axis] for axis in perm))
+    return graph.new_result("Transpose", (value,), type, f"{op.y.name}/channels", op, attributes={"perm": perm})
 
 
 def _moved_inputs(op: Op) -> list[Value]:
@@ -84,34 +108,55 @@ def _elements(value: Value) -> int:
     return prod(value.static_shape or ())
 
 
-def _copied_elements(ops: Sequence[Op]) -> int:
-    """The number of elements that ops copy; 0 without an op that selects elements, since planning may remove Transposes."""
-    if not any(op.kind in _SELECTIONS for op in ops):
-        return 0
-    return sum(_elements(value) for op in ops if not _is_reshape(op) for value in op.present_outputs)
+def _copied_elements(op: Op) -> int:
+    return 0 if _is_reshape(op) else sum(_elements(value) for value in op.outputs if value is not None)
 
 
-def _rows(ops: Sequence[Op], source: Value) -> Array | None:
-    """The numbers of the rows of the source that ops, first op first, move to their last result, in order.
+_CHANNELS_LAST = 0, 2, 3, 1
+
+
+def _rows(ops: Sequence[Op], source: Value) -> _Rows | None:
+    """The rows of the source that ops, first op first, move to their last result, in order; None if they move no whole rows.
 
     A row is the last axis of the source, or an equal part of it. None if the rows are short, or longer: whole channels are
-    moved by an op that the planner may block.
+    moved by an op that the planner may block. Without an op that selects elements, planning may remove the Transposes,
+    unless they mix the axes of an image.
     """
-    shape = source.static_shape
+    shape, y = source.static_shape, ops[-1].y
     if not shape or source.dtype is not DType.FLOAT32 or not 0 < _elements(source) <= _MOST_ELEMENTS:
         return None
-    places = {source: np.arange(_elements(source), dtype=np.int32).reshape(shape)}
+    numbers = np.arange(_elements(source), dtype=np.int32).reshape(shape)
+    places = {source: numbers}
     try:
         for op in ops:
             results = zip(op.outputs, _moved(op, places), strict=True)
             places |= {value: array for value, array in results if value is not None}
     except ValueError:  # of parameters that no kernel accepts
         return None
-    moved = places[ops[-1].y].reshape(-1)
+    if places[y].shape != y.static_shape:
+        return None
+    if any(op.kind in _SELECTIONS for op in ops):
+        own = range(len(shape)), range(y.rank or 0)
+        rows = _whole_rows(places[y].reshape(-1), shape[-1])
+        return None if rows is None else _Rows(source, rows, *own)
+    for channels_last in (source, y):
+        if channels_last.rank != len(_CHANNELS_LAST):
+            continue
+        orders = [_CHANNELS_LAST if each is channels_last else range(each.rank or 0) for each in (source, y)]
+        in_order = np.argsort(numbers.transpose(orders[0]), axis=None).astype(np.int32)
+        moved = in_order[places[y].transpose(orders[1]).reshape(-1)]
+        width = places[channels_last].shape[1]
+        rows = _whole_rows(moved, width)
+        if rows is not None and len(rows) * width == moved.size and (np.diff(rows) != 1).any():
+            return _Rows(source, rows, *orders)
+    return None
+
+
+def _whole_rows(moved: Array, longest: int) -> Array | None:
+    """The numbers of rows from the numbers of moved elements; None if equal parts of `longest` elements are no rows."""
     ends = np.flatnonzero(np.diff(moved) != 1) + 1
     width = int(np.gcd.reduce([moved.size, moved[0], *ends, *moved[ends]]))
-    is_row = moved.size == _elements(ops[-1].y) and shape[-1] % width == 0 and width >= _SHORTEST
-    return moved[::width] // width if is_row else None
+    return moved[::width] // width if longest % width == 0 and width >= _SHORTEST else None
 
 
 def _moved(op: Op, places: Mapping[Value, Array]) -> Sequence[Array]:

@@ -415,6 +415,34 @@ def test_short_rows_and_whole_channels_stay() -> None:
         assert "Gather" not in reformulated(model(body, f"(float[1,{extents}] x) => (float[1,{extents}] y)", {}, 13))
 
 
+UNFOLD = "(float[1,32,4,6] x) => (float[4,6,32] y)"
+PATCHES = (
+    "a = Reshape (x, halves) b = Transpose <perm = [0, 2, 1, 3]> (a) c = Reshape (b, parts) "
+    "d = Transpose <perm = [0, 3, 2, 1]> (c) e = Reshape (d, rows) y = Relu (e)"
+)
+FOLD = "(float[4,6,32] x) => (float[1,32,4,6] y)"
+IMAGE = (
+    "d = Reshape (x, patches) c = Transpose <perm = [0, 3, 2, 1]> (d) b = Reshape (c, thirds) "
+    "a = Transpose <perm = [0, 2, 1, 3]> (b) e = Reshape (a, image) y = Relu (e)"
+)
+HEADS = (
+    "a = Reshape (x, pixels) b = Transpose <perm = [0, 2, 1]> (a) c = Reshape (b, heads) "
+    "d = Transpose <perm = [0, 2, 1, 3]> (c) y = Relu (d)"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "gathers"),
+    [(PATCHES, UNFOLD, 1), (IMAGE, FOLD, 1), (HEADS, "(float[1,32,4,6] x) => (float[1,2,24,16] y)", 0)],
+)
+def test_patches_of_images_are_gathers_of_channels(body: str, signature: str, gathers: int) -> None:
+    """The heads of an attention stay: the planner may remove their Transposes."""
+    shapes = {"halves": [64, 2, 3, 2], "parts": [1, 32, 6, 4], "rows": [4, 6, 32], "patches": [1, 4, 6, 32]}
+    others = {"thirds": [64, 3, 2, 2], "image": [1, 32, 4, 6], "pixels": [1, 32, 24], "heads": [1, 24, 2, 16]}
+    counts = Counter(reformulated(model(body, signature, {**shapes, **others})))
+    assert (counts["Gather"], counts["Transpose"]) == (gathers, 2 - gathers)
+
+
 SCORES = """
 d = Div (q, n) m = MatMul (d, k) c = Mul (m, s) a = Add (b, c) w = Reshape (a, five) e = Add (w, mask) f = Add (e, mask)
 g = Reshape (f, four) y = Softmax (g)

@@ -54,6 +54,9 @@ class UnsignActivations(Pass):
         """Convert the operands of every op that has only convertible ones."""
         if blocked_channels() is None:  # on Arm onnxruntime has integer kernels for int8 activations
             return
+        for op in filter(is_dequantizer, graph.ops):  # a zero point may be dequantised, too
+            if op.x.data is not None and any(use.index == ZERO_POINT for use in graph.uses(op.x)):
+                graph.set_input(op, 0, graph.new_constant(op.x.data.numpy(), op.x.name))
         groups = {op: _tied(graph, op) for op in graph.ops if not is_quantizer(op)}
         tied: dict[Value, set[Value]] = {}
         for group in groups.values():
