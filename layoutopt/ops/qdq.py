@@ -16,9 +16,9 @@ from msgspec import Struct, field
 from typing_extensions import override
 
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Attribute, DType, Op, Padding, Signature, Slot, Value
+from layoutopt.ir.types import Array, Attributes, DType, Op, Padding, Signature, Slot, Value
 from layoutopt.ops.axiswise import Axes, AxiswiseRule, Elementwise, positions
-from layoutopt.ops.base import LayoutRule, add_rule, flags, register, rule_of
+from layoutopt.ops.base import LayoutRule, PhysicalAttributes, add_rule, flags, register, rule_of
 from layoutopt.ops.builder import OpBuilder
 from layoutopt.ops.signatures import (
     ANY,
@@ -100,7 +100,7 @@ class QdqOp(AxiswiseRule):
         return storage is None or axis is None or storage.format.block(axis) == 1
 
     @override
-    def physical_attributes(self, op: Op, build: OpBuilder) -> Mapping[str, Attribute | None]:
+    def physical_attributes(self, op: Op, build: OpBuilder) -> PhysicalAttributes:
         axis = self.axis(op)
         return {} if axis is None else {"axis": positions(build.format(X), (axis,))[0]}
 
@@ -141,8 +141,8 @@ class Dequantize(QdqOp):
 
 def has_definition(dequantizer: Op) -> bool:
     """Whether a DequantizeLinear to float32 is computed from constants, with a scale per tensor or per axis."""
-    rule, parameters = rule_of(dequantizer), [each for each in dequantizer.inputs if each is not None]
-    are_known = all(each.is_constant for each in parameters) and dequantizer.y.dtype is DType.FLOAT32
+    rule = rule_of(dequantizer)
+    are_known = all(each.is_constant for each in dequantizer.present_inputs) and dequantizer.y.dtype is DType.FLOAT32
     return are_known and rule is not None and not rule.canonical_reason(dequantizer)
 
 
@@ -156,7 +156,7 @@ def define_dequantizer(op: Op, builder: OpBuilder) -> None:
     for kind, numbers in (("Sub", op.constant(ZERO_POINT)), ("Mul", op.constant(SCALE))):
         if numbers is not None and (kind == "Mul" or numbers.any()):
             operand = builder.constant(numbers.astype(np.float32).reshape(shape), kind.lower())
-            (result,) = builder.op(kind, [result, operand], [op.y.type_with(op.x.shape)])
+            result = builder.result(kind, [result, operand], op.y.type_with(op.x.shape))
     builder.set_output(0, result)
 
 
@@ -276,10 +276,9 @@ def _is_saturation(activation: Op, quantizer: Op) -> bool:
 
 def is_in_qdq_group(graph: Graph, op: Op) -> bool:
     """Whether an op reads a dequantised value, or computes one that is quantised."""
-    if any(is_dequantizer(graph.producer(value)) for value in op.inputs if value is not None):
+    if any(is_dequantizer(graph.producer(value)) for value in op.present_inputs):
         return True
-    outputs = (value for value in op.outputs if value is not None)
-    return any(is_quantizer(use.op) and use.index == 0 for value in outputs for use in graph.uses(value))
+    return any(is_quantizer(use.op) and use.index == 0 for value in op.present_outputs for use in graph.uses(value))
 
 
 def kept_qdq_ops(graph: Graph) -> set[Op]:
@@ -398,7 +397,7 @@ _BYTE_BITS = 8
 _ALL_TYPES_TRANSPOSE_OPSET = 21  # since this opset Transpose supports all quantised element types
 
 
-def commuted_attributes(qdq_op: Op, view: Op) -> dict[str, Attribute] | None:
+def commuted_attributes(qdq_op: Op, view: Op) -> Attributes | None:
     """The attributes of a Q/DQ op that is exchanged with an adjacent view op.
 
     None if the two do not commute: the view op splits or merges the axis of the scale, quantisation is blocked, or a runtime

@@ -27,7 +27,7 @@ the time of a shift of windows, for 16 elements 0.70, for 32 elements 0.49 and f
 
 
 def gathered_rows(graph: Graph, op: Op) -> Value | None:
-    """The result of a Concat or Transpose that ends a region of moves with one source, by one Gather of rows.
+    """The result of a Concat, Transpose or Reshape that ends a region of moves with one source, by one Gather of rows.
 
     before: x (1,H,W,C) -> Slice, Slice -> Concat -> Slice, Slice -> Concat -> Reshape -> Transpose
     after:  x -> Reshape (H*W,C) -> Gather(rows) -> Reshape
@@ -41,8 +41,8 @@ def gathered_rows(graph: Graph, op: Op) -> Value | None:
     ops, found = [op], None
     while _is_move(ops[-1]) and len(ops) <= _MOST_OPS:
         region = {*ops}
-        inputs = dict.fromkeys(value for each in ops for value in _moved_inputs(each))
-        sources = [value for value in inputs if graph.producer(value) not in region]
+        moved = dict.fromkeys(value for each in ops for value in _moved_inputs(each))
+        sources = [value for value in moved if graph.producer(value) not in region]
         if len(sources) == 1 and sum(map(_copied_elements, ops)) >= 2 * _elements(op.y):
             found = _rows(ops[::-1], sources[0]) or found
         steps = [each for each in map(graph.producer, sources) if each is not None and _is_inner(graph, each, region)]
@@ -57,8 +57,8 @@ def gathered_rows(graph: Graph, op: Op) -> Value | None:
     matrix = reshaped(graph, op, source, (_elements(source) // width, width))
     inputs, type = (matrix, graph.new_constant(rows, f"{y.name}/rows")), source.type_with((len(rows), width))
     gathered = graph.new_result("Gather", inputs, type, f"{y.name}/gathered", op, attributes={"axis": 0})
-    moved = reshaped(graph, op, gathered, tuple(y.dims[axis] for axis in found.result_order))
-    return _transposed(graph, op, moved, np.argsort(found.result_order))
+    result = reshaped(graph, op, gathered, tuple(y.dims[axis] for axis in found.result_order))
+    return _transposed(graph, op, result, np.argsort(found.result_order).tolist())
 
 
 class _Rows(Record, eq=False):
@@ -71,7 +71,7 @@ class _Rows(Record, eq=False):
 
 
 def _transposed(graph: Graph, op: Op, value: Value, order: Sequence[int]) -> Value:
-    perm = tuple(map(int, order))
+    perm = tuple(order)
     if perm == tuple(range(len(perm))):
         return value
     type = value.type_with(tuple(value.dims[axis] for axis in perm))
@@ -145,7 +145,7 @@ def _rows(ops: Sequence[Op], source: Value) -> _Rows | None:
         orders = [_CHANNELS_LAST if each is channels_last else range(each.rank or 0) for each in (source, y)]
         in_order = np.argsort(numbers.transpose(orders[0]), axis=None).astype(np.int32)
         moved = in_order[places[y].transpose(orders[1]).reshape(-1)]
-        width = channels_last.static_shape[1]
+        width = places[channels_last].shape[1]
         rows = _whole_rows(moved, width)
         if rows is not None and len(rows) * width == moved.size and (np.diff(rows) != 1).any():
             return _Rows(source, rows, *orders)

@@ -86,10 +86,10 @@ def _tied(graph: Graph, op: Op) -> set[Value]:
 
     It may read them behind ops past which onnxruntime moves a DequantizeLinear.
     """
-    sources = (_source(graph, value) for value in op.inputs if value is not None)
+    sources = (_source(graph, value) for value in op.present_inputs)
     found = {each.x for each in sources if each is not None and is_dequantizer(each)}
     if flags(op).family in _ONE_TYPE:
-        chains = (ops_to_quantizer(graph, y) for y in op.outputs if y is not None)
+        chains = (ops_to_quantizer(graph, y) for y in op.present_outputs)
         found.update(chain[-1].y for chain in chains if chain)
     return {x for x in found if x.dtype is DType.INT8}
 
@@ -166,8 +166,8 @@ class DetachQuantizers(Pass):
             if not is_plain and source.domain != BLOCKED_DOMAIN:
                 continue
             builder, shape = rewriting(graph, op, "flat"), (1, product(op.x.dims))
-            (flat,) = builder.op("Flatten", [op.x], [op.x.type_with(shape)], {"axis": 0})
-            (integers,) = builder.op(op.op_type, [flat, *op.inputs[1:]], [op.y.type_with(shape)], op.attributes)
+            flat = builder.result("Flatten", [op.x], op.x.type_with(shape), {"axis": 0})
+            integers = builder.result(op.op_type, [flat, *op.inputs[1:]], op.y.type_with(shape), op.attributes)
             builder.set_output(0, builder.reshape(integers, op.y.dims))
             replace_op(graph, op, builder)
 
@@ -232,10 +232,10 @@ def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
         return
     builder = rewriting(graph, last, "image")
     image = builder.transpose(q, (0, 3, 1, 2)) if is_last else q
-    inputs, types = (image, *dequantizer.inputs[1:]), [mean.x.type_with(image.dims)]
+    inputs, type = (image, *dequantizer.inputs[1:]), mean.x.type_with(image.dims)
     domain = dequantizer.domain or None
-    (numbers,) = builder.op(dequantizer.op_type, inputs, types, dequantizer.attributes, domain)
-    (pooled,) = builder.op("GlobalAveragePool", [numbers], [mean.y.type_with((*image.dims[:2], 1, 1))])
+    numbers = builder.result(dequantizer.op_type, inputs, type, dequantizer.attributes, domain)
+    pooled = builder.result("GlobalAveragePool", [numbers], mean.y.type_with((*image.dims[:2], 1, 1)))
     builder.set_output(0, builder.reshape(pooled, last.y.dims))
     # The sum has other rounding errors, so the name is new: models are compared at the integers only.
     graph.rename(last.y, graph.fresh_name(f"{last.y.name}/mean"))
@@ -248,8 +248,8 @@ def _write_softmax(graph: Graph, softmax: Op) -> None:
         return
     if (shape[-1] > 1 and prod(shape) < _SMALLEST) or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
         return
-    builder, types = rewriting(graph, softmax, "matrix"), [softmax.y.type_with((prod(shape[:-1]), shape[-1]))]
-    (flat,) = builder.op("Flatten", [softmax.x], types, {"axis": len(shape) - 1})
-    (result,) = builder.op("Softmax", [flat], types, {"axis": -1})
+    builder, type = rewriting(graph, softmax, "matrix"), softmax.y.type_with((prod(shape[:-1]), shape[-1]))
+    flat = builder.result("Flatten", [softmax.x], type, {"axis": len(shape) - 1})
+    result = builder.result("Softmax", [flat], type, {"axis": -1})
     builder.set_output(0, builder.reshape(result, shape))
     replace_op(graph, softmax, builder)

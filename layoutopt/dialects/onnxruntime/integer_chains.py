@@ -116,12 +116,11 @@ def _sources(graph: Graph) -> dict[Value, Value]:
     """The tensor of integers from which a value is computed element by element, in order of the ops."""
     found: dict[Value, Value] = {}
     for op in graph.ops:
-        inputs = [x for x in op.inputs if x is not None]
-        tensors = {found.get(x, x) for x in inputs if not x.is_constant}
+        tensors = {found.get(x, x) for x in op.present_inputs if not x.is_constant}
         if op.kind not in ELEMENTWISE or op.y.static_shape is None or len(tensors) != 1:
             continue
         (source,) = tensors
-        are_scalars = all(set(x.static_shape or ()) <= {1} for x in inputs if x.is_constant)
+        are_scalars = all(set(x.static_shape or ()) <= {1} for x in op.present_inputs if x.is_constant)
         if are_scalars and source.dtype in _INTEGERS and source.static_shape == op.y.static_shape:
             found[op.y] = source
     return found
@@ -160,15 +159,14 @@ def _evaluated(graph: Graph, x: Value, ops: list[Op], outputs: list[Value], chan
     part = Graph("table", graph.opsets)
     copies = {x: part.add_value(Value(x.name, x.type_with(integers.shape)))}
     for op in ops:
-        for value in (*op.inputs, *op.outputs):
-            if value is not None and value not in copies:
+        for value in op.values:
+            if value not in copies:
                 array = None if value.data is None else value.data.numpy()
                 array = array.reshape(()) if array is not None and array.size == 1 else array
                 type = value.type_with(integers.shape if array is None else array.shape)
                 data = None if array is None else ArrayData(array)
                 copies[value] = part.add_value(Value(value.name, type, data=data))
-        inputs, results = (tuple(each and copies[each] for each in side) for side in (op.inputs, op.outputs))
-        part.add_op(op.copy(inputs, results, name="", order=(), origin=None))
+        part.add_op(op.copy_on(copies, name="", order=(), origin=None))
     part.inputs, part.outputs = [copies[x]], [copies[each] for each in outputs]
     try:
         arrays = inference_session(to_bytes(emit(part)), is_optimised=False).run(None, {x.name: integers})
@@ -188,13 +186,13 @@ def _multiply(graph: Graph, ops: list[Op], replaced: list[Op], numbers: Array, i
         return False
     slope, offset, scale = fitted
     scales = np.array((slope, offset, 1)) * (scale * y_scale / x_scale)
-    builder, types = rewriting(graph, ops[-1], "product"), [y.type_with(y.shape)]
+    builder, type = rewriting(graph, ops[-1], "product"), y.type_with(y.shape)
     one, zero = (builder.constant(np.array(each, np.uint8), "integer") for each in (1, 0))
     steps, constant, unit = (builder.constant(np.array(each, np.float32), "scale") for each in scales)
     operands = [first.x, steps, first.input(ZERO_POINT), one, constant, zero, unit, zero]
-    (factor,) = builder.op("QLinearAdd", operands, types, domain="com.microsoft")
+    factor = builder.result("QLinearAdd", operands, type, domain="com.microsoft")
     operands = [*first.inputs, factor, unit, zero, *ops[-1].inputs[SCALE:]]
-    (result,) = builder.op("QLinearMul", operands, types, domain="com.microsoft")
+    result = builder.result("QLinearMul", operands, type, domain="com.microsoft")
     if not _is_equal(graph, first.x, builder.ops, integers):
         return False
     builder.set_output(0, result)
@@ -221,7 +219,7 @@ def _look_up(graph: Graph, table: Array, x: Value, y: Value, producer: Op) -> No
     builder = rewriting(graph, producer, "table")
     flat = builder.reshape(x, (prod(map(estimated_extent, y.dims)),))
     operands = [builder.constant(table, "integers"), builder.cast(flat, DType.INT32)]
-    (integers,) = builder.op("GatherElements", operands, [y.type_with(flat.shape)], {"axis": 0})
+    integers = builder.result("GatherElements", operands, y.type_with(flat.shape), {"axis": 0})
     builder.set_output(0, builder.reshape(integers, y.dims))
     replace_op(graph, producer, builder)
 
@@ -255,12 +253,12 @@ def _affine_ops(graph: Graph, quantizer: Op) -> list[Op]:
     """The ops from a DequantizeLinear to a QuantizeLinear with one number per channel of an image; none for other ops."""
     ops = [quantizer]
     while not is_dequantizer(ops[0]):
-        tensors = [x for x in ops[0].inputs if x is not None and not x.is_constant]
+        tensors = [x for x in ops[0].present_inputs if not x.is_constant]
         producer = graph.only_producer(tensors[0]) if len(tensors) == 1 else None
         if producer is None or not (producer.kind in _AFFINE or is_dequantizer(producer)):
             return []
         ops.insert(0, producer)
-    shape, constants = quantizer.y.static_shape, [x for op in ops for x in op.inputs if x is not None and x.is_constant]
+    shape, constants = quantizer.y.static_shape, [x for op in ops for x in op.present_inputs if x.is_constant]
     is_image = shape is not None and len(shape) == 4 and shape[-1] > 1 and shape == ops[0].x.static_shape
     are_rows = all(set((x.static_shape or ())[:-1]) <= {1} for x in constants)
     return ops if is_image and are_rows and len(ops) > 2 else []
@@ -288,7 +286,7 @@ def _requantize(graph: Graph, ops: list[Op], budget: PassBudget) -> None:
     filters, unit, zero, bias = (builder.constant(each, "row") for each in (rows[0].reshape(-1, 1, 1, 1), *rows[1:]))
     q, attributes = builder.reshape(first.x, merged), {"channels_last": 1, "group": merged[-1]}
     operands = [q, *first.inputs[SCALE:], filters, unit, zero, *quantizer.inputs[SCALE:], bias]
-    (result,) = builder.op("QLinearConv", operands, [y.type_with(merged)], attributes, "com.microsoft")
+    result = builder.result("QLinearConv", operands, y.type_with(merged), attributes, "com.microsoft")
     if _is_equal(graph, q, builder.ops[-1:], np.tile(tables[1], columns)):
         builder.set_output(0, builder.reshape(result, shape))
         replace_op(graph, quantizer, builder)
@@ -354,6 +352,6 @@ def _widen(graph: Graph, op: Op, budget: PassBudget) -> None:
     else:
         expanded = builder.expand(builder.reshape(other, (*outer, 1, shape[-1])), x, 2)
         inputs[channels] = builder.reshape(expanded, (*outer, merged_shape[-1]))
-    (result,) = builder.op(op.op_type, inputs, [op.y.type_with(merged_shape)], op.attributes)
+    result = builder.result(op.op_type, inputs, op.y.type_with(merged_shape), op.attributes)
     builder.set_output(0, builder.reshape(result, shape))
     replace_op(graph, op, builder)
