@@ -183,7 +183,10 @@ def _source(graph: Graph, value: Value) -> Op | None:
 # onnxruntime moves Q/DQ ops past Reshapes, so they need not be adjacent to what these ops become.
 
 _SMALLEST = 1 << 12
-"""The smallest number of elements for which Q/DQ ops and Softmax are faster than the kernel on integers."""
+"""The smallest number of elements for which Q/DQ ops and Softmax are faster than the kernel on integers.
+
+The kernel is wrong by one on rows of one element.
+"""
 _ONE_AXIS = 13  # since this opset a Softmax is along one axis
 _IMAGE_AXES: dict[tuple[int, ...], bool] = {(2, 3): False, (1, 2): True}  # whether channels are last
 
@@ -243,7 +246,7 @@ def _write_softmax(graph: Graph, softmax: Op) -> None:
     shape, quantizer = softmax.y.static_shape, graph.only_reader(softmax.y)
     if shape is None or quantizer is None or not is_quantizer(quantizer) or not is_per_tensor(quantizer.inputs[1]):
         return
-    if prod(shape) < _SMALLEST or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
+    if (shape[-1] > 1 and prod(shape) < _SMALLEST) or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
         return
     builder, type = rewriting(graph, softmax, "matrix"), softmax.y.type_with((prod(shape[:-1]), shape[-1]))
     flat = builder.result("Flatten", [softmax.x], type, {"axis": len(shape) - 1})
