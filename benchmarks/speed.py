@@ -1,23 +1,21 @@
 """Speed-up of networks in stock onnxruntime by `layoutopt optimize`.
 
-    python benchmarks/speed.py [--target T] [--dialect D] [--threads N] [--batch N] [--seconds S] [--light]
-                               [--deployed] [--openvino] [--each-runtime] [FILE or NETWORK ...]
+    python benchmarks/speed.py [--target T] [--dialect D] [--threads N ...] [--batch N] [--seconds S] [--light]
+                               [--deployed] [--decoders] [--each-runtime] [FILE or NETWORK ...]
 
 By default target `cpu`, the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table:
-the original's time divided by the rewritten model's (as `bench` measures it, with its interval), the same for session
-creation, the share of kernel time in Transpose and Reorder nodes, the largest error, and, with --openvino, OpenVINO's time
-divided by the rewritten model's. `--batch` sets the first extent of the inputs, and leaves
-out networks with a constant batch in their shapes. `--light` uses the models of the onnx package, with random weights.
-`--deployed` measures the networks that people deploy, planned with the default options, at the sizes of `zoo.SIZES`.
+the original's time divided by the result's (as `bench` measures it, with its interval) for each number of threads, the same for
+session creation, the share of kernel time in Transpose and Reorder nodes, and the largest error. Results are those of the
+default options, which keep an original that is faster. `--batch` sets the first extent of the inputs, and leaves out networks
+with a constant batch in their shapes. `--light` uses the models of the onnx package, with random weights. `--deployed` measures
+the networks that people deploy, and `--decoders` language models, at the sizes of `zoo.SIZES`.
 
 With --each-runtime, the original runs in onnxruntime and in OpenVINO, in turns with the results of `--target cpu` in
 onnxruntime and of `--runtime openvino` in OpenVINO: milliseconds of the fastest runs, the speed-ups with their intervals, and
-the fastest of the four. Results are measured by `optimize`, OpenVINO's also verified; one that it leaves unchanged is the same
-file.
+the fastest of the four.
 """
 
 import argparse
-import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -49,48 +47,53 @@ def main() -> None:
     if arguments.each_runtime:
         print_runtimes(arguments)
         return
-    has_openvino = importlib.util.find_spec("openvino") is not None and arguments.openvino
-    print("| network | speed-up | interval | session | reorder share | error | against OpenVINO |")
-    print("|---|---|---|---|---|---|---|")
-    speed_ups, sessions = [], []
+    print(
+        f"| network |{' | '.join(f' {each} threads' for each in arguments.threads)} | session | reorder share | error |"
+    )
+    print(f"|---|{'---|' * len(arguments.threads)}---|---|---|")
+    speed_ups: dict[int, list[float]] = {each: [] for each in arguments.threads}
+    sessions = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path in models(arguments, folder):
+            options = sized(path)
             try:
-                result = layoutopt.optimize(path, arguments.target, dialect=arguments.dialect, measure=False)
+                result = layoutopt.optimize(path, arguments.target, dialect=arguments.dialect, dims=options["dims"])
             except LayoutoptError as error:
-                print(f"| {path.stem} | {error.what:.80} | | | | | |", flush=True)
+                print(f"| {path.stem} | {error.what:.80} |", flush=True)
+                continue
+            if not result.report.changed:
+                print(f"| {path.stem} | unchanged: {result.report.reason:.80} |", flush=True)
+                for each in (*speed_ups.values(), sessions):
+                    each.append(1.0)
                 continue
             out = folder / "out.onnx"
             result.save(out)
-            options = {"threads": arguments.threads, "seconds": arguments.seconds, **sized(path)}
-            report = bench([path, out], **options)
-            before, after = report.models
-            speed_ups.append(after.speed_up.value)
+            cells = [path.stem]
+            for threads, found in speed_ups.items():
+                report = bench([path, out], threads=threads, seconds=arguments.seconds, **options)
+                before, after = report.models
+                found.append(after.speed_up.value)
+                cells.append(f"{after.speed_up.value:.2f} ({after.speed_up.low:.2f} to {after.speed_up.high:.2f})")
             sessions.append(after.creation_speed_up)
-            other = openvino_ratio(path, after.seconds, options) if has_openvino else ""
-            spread = f"{after.speed_up.low:.2f} to {after.speed_up.high:.2f}"
             share = f"{before.reorder_share:.1%} to {after.reorder_share:.1%}"
             error = f"{result.report.verification.largest_error or 0:.1e}"
-            print(
-                f"| {path.stem} | {speed_ups[-1]:.2f} | {spread} | {sessions[-1]:.2f} | {share} | {error} | {other} |",
-                flush=True,
-            )
+            print("| " + " | ".join([*cells, f"{sessions[-1]:.2f}", share, error]) + " |", flush=True)
             out.unlink()
-    session = f"{mean(sessions):.2f}" if sessions else ""
-    print(f"| geometric mean | {mean(speed_ups):.2f} | | {session} | | | |")
+    means = " | ".join(f"{mean(each):.2f}" for each in (*speed_ups.values(), sessions))
+    print(f"| geometric mean | {means} | | |")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--dialect")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1])
     parser.add_argument("--batch", type=int)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--light", action="store_true")
     parser.add_argument("--deployed", action="store_true")
-    parser.add_argument("--openvino", action="store_true")
+    parser.add_argument("--decoders", action="store_true")
     parser.add_argument("--each-runtime", action="store_true")
     parser.add_argument("networks", nargs="*")
     return parser.parse_args()
@@ -99,7 +102,8 @@ def parse() -> argparse.Namespace:
 def models(arguments: argparse.Namespace, folder: Path) -> Iterator[Path]:
     """The files, one after the other; one that was made here is removed before the next."""
     source = light if arguments.light else zoo
-    for network in arguments.networks or (zoo.DEPLOYED if arguments.deployed else source.NAMES):
+    chosen = zoo.DEPLOYED if arguments.deployed else zoo.DECODERS if arguments.decoders else source.NAMES
+    for network in arguments.networks or chosen:
         if Path(network).suffix == ".onnx":
             yield Path(network)
             continue
@@ -145,15 +149,6 @@ def rebatched(model: onnx.ModelProto, batch: int) -> bool:
     return all(value.type.tensor_type.HasField("shape") for value in outputs.values())
 
 
-def openvino_ratio(path: Path, seconds: float, options: dict[str, Any]) -> str:
-    """OpenVINO's time for the original, divided by `seconds`."""
-    try:
-        (report,) = bench([path], runtimes=["openvino"], **options).models
-    except LayoutoptError:
-        return "cannot run it"
-    return f"{report.seconds / seconds:.2f}"
-
-
 def print_runtimes(arguments: argparse.Namespace) -> None:
     """Print the table of both runtimes."""
     print("| network | onnxruntime | planned | speed-up | OpenVINO | planned | speed-up | take |")
@@ -180,7 +175,7 @@ def print_runtimes(arguments: argparse.Namespace) -> None:
 
 def four_times(path: Path, folder: Path, arguments: argparse.Namespace) -> dict[tuple[str, bool], list[list[float]]]:
     """The seconds of runs, per block, of the original and the result in each runtime that runs them."""
-    options = sized(path)
+    options, (threads, *_) = sized(path), arguments.threads
     feed = same_inputs([path], [read_interface(path)], options["dims"], options.get("inputs", {}), 0)[2][0]
     runs = {}
     for runtime in ("onnxruntime", "openvino"):
@@ -191,7 +186,7 @@ def four_times(path: Path, folder: Path, arguments: argparse.Namespace) -> dict[
                 "cpu",
                 runtime=runtime,
                 dims=options["dims"],
-                threads=arguments.threads,
+                threads=threads,
                 verify=runtime != "onnxruntime",
             )
             result.save(planned, force=True)
@@ -199,18 +194,18 @@ def four_times(path: Path, folder: Path, arguments: argparse.Namespace) -> dict[
             print(f"{path.stem}: {error}", file=sys.stderr)
             planned = path
         for file in (path, planned):
-            create = partial(opened, runtime, file, arguments.threads, feed)
+            create = partial(opened, runtime, file, threads, feed)
             try:
                 create()()
             except (RuntimeError, LayoutoptError) as error:
                 print(f"{path.stem} in {runtime}: {error_message(error)}", file=sys.stderr)
             else:
                 runs[runtime, file is planned and planned is not path] = create
-    clock = engine_clock(arguments.threads)
+    clock = engine_clock(threads)
     blocks = measure_in_turns(
         list(runs.values()),
         lambda run: [run],
-        threads=arguments.threads,
+        threads=threads,
         seconds=arguments.seconds,
         clock=clock,
         max_seconds=3 * arguments.seconds,
