@@ -1,14 +1,14 @@
 """Speed-up of networks in stock onnxruntime by `layoutopt optimize`.
 
-    python benchmarks/speed.py [--target T] [--dialect D] [--threads N ...] [--batch N] [--seconds S] [--light]
+    python benchmarks/speed.py [--target T] [--dialect D] [--threads N] [--batch N] [--seconds S] [--light]
                                [--deployed] [--decoders] [--each-runtime] [FILE or NETWORK ...]
 
-By default target `cpu`, the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table:
-the original's time divided by the result's (as `bench` measures it, with its interval) for each number of threads, the same for
-session creation, the share of kernel time in Transpose and Reorder nodes, and the largest error. Results are those of the
-default options, which keep an original that is faster. `--batch` sets the first extent of the inputs, and leaves out networks
-with a constant batch in their shapes. `--light` uses the models of the onnx package, with random weights. `--deployed` measures
-the networks that people deploy, and `--decoders` language models, at the sizes of `zoo.SIZES`.
+By default target `cpu`, the networks of examples/zoo, one thread on one CPU, batch as exported. Prints a Markdown table: the
+original's time divided by the result's (as `bench` measures it, with its interval), the same for session creation, the share of
+kernel time in Transpose and Reorder nodes, and the largest error. Results are those of the default options, which keep an
+original that is faster. `--batch` sets the first extent of the inputs, and leaves out networks with a constant batch in their
+shapes. `--light` uses the models of the onnx package, with random weights. `--deployed` measures the networks that people
+deploy, and `--decoders` language models, at the sizes of `zoo.SIZES`.
 
 With --each-runtime, the original runs in onnxruntime and in OpenVINO, in turns with the results of `--target cpu` in
 onnxruntime and of `--runtime openvino` in OpenVINO: milliseconds of the fastest runs, the speed-ups with their intervals, and
@@ -47,48 +47,44 @@ def main() -> None:
     if arguments.each_runtime:
         print_runtimes(arguments)
         return
-    print(
-        f"| network |{' | '.join(f' {each} threads' for each in arguments.threads)} | session | reorder share | error |"
-    )
-    print(f"|---|{'---|' * len(arguments.threads)}---|---|---|")
-    speed_ups: dict[int, list[float]] = {each: [] for each in arguments.threads}
-    sessions = []
+    print("| network | speed-up | interval | session | reorder share | error |\n|---|---|---|---|---|---|")
+    speed_ups, sessions = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path in models(arguments, folder):
-            options = sized(path)
+            options, threads = sized(path), arguments.threads
             try:
-                result = layoutopt.optimize(path, arguments.target, dialect=arguments.dialect, dims=options["dims"])
+                result = layoutopt.optimize(
+                    path, arguments.target, dialect=arguments.dialect, dims=options["dims"], threads=threads
+                )
             except LayoutoptError as error:
-                print(f"| {path.stem} | {error.what:.80} |", flush=True)
+                print(f"| {path.stem} | {error.what:.80} | | | | |", flush=True)
                 continue
             if not result.report.changed:
-                print(f"| {path.stem} | unchanged: {result.report.reason:.80} |", flush=True)
-                for each in (*speed_ups.values(), sessions):
-                    each.append(1.0)
+                print(f"| {path.stem} | unchanged: {result.report.reason:.80} | | | | |", flush=True)
+                speed_ups.append(1.0)
+                sessions.append(1.0)
                 continue
             out = folder / "out.onnx"
             result.save(out)
-            cells = [path.stem]
-            for threads, found in speed_ups.items():
-                report = bench([path, out], threads=threads, seconds=arguments.seconds, **options)
-                before, after = report.models
-                found.append(after.speed_up.value)
-                cells.append(f"{after.speed_up.value:.2f} ({after.speed_up.low:.2f} to {after.speed_up.high:.2f})")
+            report = bench([path, out], threads=threads, seconds=arguments.seconds, **options)
+            before, after = report.models
+            speed_ups.append(after.speed_up.value)
             sessions.append(after.creation_speed_up)
+            spread = f"{after.speed_up.low:.2f} to {after.speed_up.high:.2f}"
             share = f"{before.reorder_share:.1%} to {after.reorder_share:.1%}"
             error = f"{result.report.verification.largest_error or 0:.1e}"
-            print("| " + " | ".join([*cells, f"{sessions[-1]:.2f}", share, error]) + " |", flush=True)
+            cells = path.stem, f"{speed_ups[-1]:.2f}", spread, f"{sessions[-1]:.2f}", share, error
+            print(f"| {' | '.join(cells)} |", flush=True)
             out.unlink()
-    means = " | ".join(f"{mean(each):.2f}" for each in (*speed_ups.values(), sessions))
-    print(f"| geometric mean | {means} | | |")
+    print(f"| geometric mean | {mean(speed_ups):.2f} | | {mean(sessions):.2f} | | |")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--dialect")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--light", action="store_true")
@@ -175,7 +171,7 @@ def print_runtimes(arguments: argparse.Namespace) -> None:
 
 def four_times(path: Path, folder: Path, arguments: argparse.Namespace) -> dict[tuple[str, bool], list[list[float]]]:
     """The seconds of runs, per block, of the original and the result in each runtime that runs them."""
-    options, (threads, *_) = sized(path), arguments.threads
+    options, threads = sized(path), arguments.threads
     feed = same_inputs([path], [read_interface(path)], options["dims"], options.get("inputs", {}), 0)[2][0]
     runs = {}
     for runtime in ("onnxruntime", "openvino"):
