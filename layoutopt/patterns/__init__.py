@@ -10,26 +10,26 @@ from layoutopt.patterns.base import FusionPattern, Match, patterns_at, register_
 from layoutopt.patterns.einsum import einsum_as_product
 from layoutopt.patterns.global_response import factored_response, norm_by_product
 from layoutopt.patterns.pixel_shuffle import block_transpose
-from layoutopt.patterns.row_moves import gathered_rows
+from layoutopt.patterns.row_moves import gathered_patches, gathered_rows
 
 Reformulation: TypeAlias = Callable[[Graph, Op], Value | None]
 """Returns the result of an op by new ops behind it, or None if they would not be faster."""
 
 
 def _rows_or_blocks(graph: Graph, op: Op) -> Value | None:
-    """The result of a Transpose that moves rows or blocks."""
-    return gathered_rows(graph, op) or block_transpose(graph, op)
+    """The result of a Transpose that moves rows, patches or blocks."""
+    return gathered_rows(graph, op) or gathered_patches(graph, op) or block_transpose(graph, op)
 
 
 _REFORMULATIONS: Mapping[str, Reformulation] = {
     "Add": factored_response,
     "Concat": gathered_rows,
     "Einsum": einsum_as_product,
-    "Reshape": gathered_rows,
     "Transpose": gathered_rows,
 }
 _OF_ONNXRUNTIME: Mapping[str, Reformulation] = {
     "ReduceL2": norm_by_product,
+    "Reshape": gathered_patches,
     "Transpose": _rows_or_blocks,
 }
 
