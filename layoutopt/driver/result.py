@@ -18,7 +18,7 @@ from layoutopt.driver.model_faults import is_loadable
 from layoutopt.driver.prices import check_bound, within_growth
 from layoutopt.driver.splitting import split
 from layoutopt.driver.stages import UNVERIFIED, Outcome
-from layoutopt.errors import ArgumentError, UnverifiedError
+from layoutopt.errors import ArgumentError, PinError, UnverifiedError
 from layoutopt.files import is_same_file
 from layoutopt.ir.graph import Graph
 from layoutopt.onnx_io.writer import WrittenFiles
@@ -172,9 +172,12 @@ def finish(job: Job, lifted: Lifted, outcome: Outcome) -> Result:
         outcome: the rewritten model, or the reason why the original stays unchanged.
 
     Raises:
+        PinError: the original stays unchanged, without the pinned formats.
         UnverifiedError: the original stays unchanged, and ONNX Runtime refuses to run it.
     """
     reason = outcome if isinstance(outcome, str) else ""
+    if reason not in ("", OPTIMISED_BEFORE) and job.stamp["pins"]:
+        raise PinError("cannot be pinned: the model stays unchanged", where=min(job.stamp["pins"]), hint=reason)
     if reason and job.options.verify:
         job.verification = run_model_once(lifted.model, job.path, lifted.samples)
         if not is_too_large(lifted.model) and reason != OPTIMISED_BEFORE:

@@ -80,7 +80,8 @@ def rewrite(job: Job, lifted: Lifted) -> Outcome:
             if job.engine is not None and (reason := verify_in(job.engine, job, lifted, copies, final)):
                 return reason
         return_freed_memory()
-        if reason := measure(job, lifted.model, lifted.graph, lifted.samples, final, copies):
+        reason = measure(job, lifted.model, lifted.graph, lifted.samples, final, copies)
+        if reason and not job.context.pins:
             return reason
     if final is not emitted:
         drop_inner_types(final)  # onnxruntime infers them faster

@@ -349,3 +349,13 @@ def test_a_tensor_that_is_gone_cannot_be_pinned(name: str, expected: str) -> Non
     pipeline = Pipeline((DropRepeats(), *DEFAULT_PIPELINE.passes))
     with pytest.raises(PinError, match=f"{name}: .*{expected}"):
         layoutopt.optimize(onnx.parser.parse_model(RELUS), "gpu-hopper", pins={name: "NHWC"}, pipeline=pipeline)
+
+
+def test_a_pin_is_kept_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slower result is returned all the same; the original without the pinned format is not."""
+    model, pins = onnx.parser.parse_model(RELUS), {"x": "NHWC"}
+    monkeypatch.setattr("layoutopt.driver.stages.measure", lambda *_: "it is slower")
+    assert layoutopt.optimize(model, "gpu-hopper", pins=pins).report.changed
+    monkeypatch.setattr("layoutopt.driver.stages.lower", lambda *_: "nothing can check it")
+    with pytest.raises(PinError, match=r"x: cannot be pinned: .*; nothing can check it"):
+        layoutopt.optimize(model, "gpu-hopper", pins=pins)
