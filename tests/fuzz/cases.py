@@ -58,7 +58,19 @@ class Case:
     dialect: str | None
     mode: Mode
     pins: dict[str, Format] = field(default_factory=dict)
+    dims: dict[str, int] = field(default_factory=dict)  # given sizes of symbolic dimensions
     seed: int = 0  # for later choices, such as the form in which the model is passed
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the symbolic dimensions at which the model has been grown."""
+        return {
+            dim.dim_param: size
+            for each in self.model.graph.input
+            if each.name in self.feeds[0]
+            for dim, size in zip(each.type.tensor_type.shape.dim, self.feeds[0][each.name].shape, strict=True)
+            if dim.dim_param
+        }
 
     def __repr__(self) -> str:
         """The representation that hypothesis prints."""

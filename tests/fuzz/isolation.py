@@ -82,7 +82,7 @@ def in_separate_process(examine: Callable[[], Verdict], limits: Limits = DEFAULT
 def _started(examine: Callable[[int], Verdict], seeds: list[int], limits: Limits, until: float) -> _Child:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(examine, seeds, theirs, limits, until), daemon=True)
+    process = context.Process(target=_work, args=(examine, seeds, theirs, limits, until))
     process.start()
     theirs.close()
     return _Child(process, ours, seeds, time.monotonic())

@@ -227,3 +227,4 @@ def test_a_crash_or_a_hang_is_the_outcome_of_one_example() -> None:
 
     kinds = [found.kind for _, found in outcomes(examine, range(5), limits=Limits(cpu=0.2))]
     assert kinds == ["equal", "killed", "equal", "hangs", "equal"]
+    assert in_separate_process(lambda: in_separate_process(lambda: examine(0))).kind == "equal"
