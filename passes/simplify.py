@@ -1,14 +1,15 @@
 """Passes that simplify the graph before planning: constants, copies, unused ops, and fusion patterns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from layoutopt.cost.size_growth import NOTABLE, PassBudget
 from layoutopt.formats import is_unknown
 from layoutopt.inference import evaluate_extents, infer_again
 from layoutopt.ir.constants import share_constants
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import ArrayData, Data, DType, Op, OpaqueType, TensorType, Value
-from layoutopt.ops import estimated_volume, is_copy, is_type_conversion, rule_of, rules
+from layoutopt.ops import canonical_signature, estimated_volume, is_copy, is_type_conversion, rule_of, rules
 from layoutopt.ops.region_ops import boundary, inline_region, unconditional_region
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns import FusionPattern, Match, patterns_at, reformulation
@@ -345,17 +346,40 @@ class Reformulate(Pass):
     name = "reformulate"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Apply the function of the op type, if there is one for the dialect."""
+        """Apply the function of the op type, if there is one for the dialect and the file may grow by its constants."""
+        budget = context.budget(self, graph)
         for op in graph.ops:
             rule, write = rule_of(op), reformulation(op, has_kernels=bool(context.kernels))
             is_exact = rule is not None and rule.family in ("view", "rearrangement")
             if write is None or not (is_exact or context.may_change_rounding(self, op.y)):
                 continue
             value = write(graph, op)
-            if value is not None:
-                if not is_exact:
-                    context.changed_rounding(self, op.y)
-                graph.replace_value(op.y, value)
+            if value is None or not _may_grow(_added_ops(graph, op, value), op, context, budget):
+                continue
+            if not is_exact:
+                context.changed_rounding(self, op.y)
+            graph.replace_value(op.y, value)
+
+
+def _added_ops(graph: Graph, op: Op, value: Value) -> list[Op]:
+    """The ops that were added behind an op to compute a value."""
+    added, pending = [], [value]
+    while pending:
+        producer = graph.producer(pending.pop())
+        if producer is not None and producer.order[:-1] == op.order:
+            added.append(producer)
+            pending += producer.present_inputs
+    return added
+
+
+def _may_grow(added: Sequence[Op], op: Op, context: PassContext, budget: PassBudget) -> bool:
+    """Whether the file may grow by the constants of added ops, which are estimated to save as much time as they take."""
+    growth = sum(each.data.nbytes for step in added for each in step.present_inputs if each.data is not None)
+    if growth <= NOTABLE:
+        return True
+    prices = context.prices_at(context.sizes)
+    seconds = sum(prices.kernel_seconds(each, canonical_signature(each)) for each in added)
+    return budget.request(op.name or op.kind, growth, seconds)
 
 
 class FusePatterns(Pass):

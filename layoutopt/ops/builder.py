@@ -103,8 +103,9 @@ WriteConversion: TypeAlias = Callable[["OpBuilder", Value, Format, Format, Shape
 """Records a conversion with a kernel of the runtime; None if there is none. Arguments are those of `OpBuilder.convert`."""
 
 _ZERO_IS_ZERO_SINCE = 14
-_EXPAND_SINCE = 8
 """The opset since which Reshape has the attribute `allowzero`."""
+
+_EXPAND_SINCE = 8
 
 _PAD_TYPES = frozenset({DType.FLOAT16, DType.FLOAT32, DType.FLOAT64})
 """Element types that Pad supports at every opset and in onnxruntime; Concat supports all."""

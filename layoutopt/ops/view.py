@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from layoutopt.formats import Format, propagate_reshape, volume
 from layoutopt.ir.types import DType, Op, Padding, Signature, TensorType
-from layoutopt.ops.base import LayoutRule, ShapeEdits, register
+from layoutopt.ops.base import LayoutRule, ShapeEdits, register, rule_of
 from layoutopt.ops.builder import OpBuilder, computed_list
 from layoutopt.ops.signatures import (
     PADDING_KEPT,
@@ -98,6 +98,11 @@ class View(LayoutRule):
         assert same is not None, f"{op!r}: {build.format(X)} does not propagate"
         viewed = build.reshape(x, same.physical_shape(shape))
         build.set_output(0, build.convert(viewed, same, build.format(Y), shape))
+
+
+def is_reshape(op: Op) -> bool:
+    """Whether an op of ONNX gives a tensor another shape without moving elements."""
+    return isinstance(rule_of(op), View) and not op.domain and op.op_type != "Transpose"
 
 
 @register

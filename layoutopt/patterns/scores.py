@@ -6,18 +6,20 @@ after:  MatMul(Div(q, Div(|q|, s)), k) -> Add(bias + mask (W,H,S,S)) -> Reshape 
 Attention by cosines in windows: Liu et al., Swin Transformer V2, arXiv:2111.09883.
 """
 
+from math import prod
+
 import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, DType, Op, Value
-from layoutopt.ops.base import OLDEST_OPSET, rule_of
-from layoutopt.ops.view import View
+from layoutopt.ops.base import OLDEST_OPSET
+from layoutopt.ops.view import is_reshape
 from layoutopt.patterns.base import Match, find, tree
 from layoutopt.record import Record
 
 _SCALED = tree("Mul", tree("MatMul", tree("Div", "queries", "norm"), "keys"), "scale")
 _MAX_FACTOR = 1024.0
-"""Norms are divided by factors between this number and its reciprocal, so that none becomes zero or infinite."""
+"""Norms are divided by factors between this number and its reciprocal: none between 1e-35 and 1e35 becomes zero or infinite."""
 
 
 def factor_in_divisor(graph: Graph, op: Op) -> Value | None:
@@ -71,34 +73,36 @@ def joint_addends(graph: Graph, op: Op) -> Addends | None:
     before: Add(Reshape(Add(x, a)), b)
     after:  Reshape(Add(x, a + b))
     """
-    other, value = _addend(op)
-    if other is None or value is None:
+    last = _addend(op)
+    path = [] if last is None else [last[2]]
+    first = graph.only_producer(path[0]) if path else None
+    while first is not None and is_reshape(first):
+        path.append(first.x)
+        first = graph.only_producer(first.x)
+    own = None if first is None else _addend(first)
+    shape, y = path[-1].static_shape if path else None, op.y.static_shape
+    if last is None or first is None or own is None or not shape or not y or not 0 < prod(shape) <= _MOST_ELEMENTS:
         return None
-    path = [value]
-    while (first := graph.only_producer(value)) is not None and _is_reshape(first):
-        value = first.x
-        path.append(value)
-    own, _ = _addend(first) if first is not None else (None, None)
-    shape, last = value.static_shape, op.y.static_shape
-    if first is None or own is None or shape is None or last is None or np.prod(shape, dtype=float) > _MOST_ELEMENTS:
-        return None
-    total = np.add(np.broadcast_to(other, last).reshape(shape), own, dtype=np.float64).astype(np.float32)
-    for axis in range(total.ndim):
+    other = last[1] if len(path) == 1 else np.broadcast_to(last[1], y).reshape(shape)
+    with np.errstate(all="ignore"):  # a sum that is not finite is refused
+        total = np.add(other, own[1], dtype=np.float64).astype(np.float32)
+    for axis in range(total.ndim) if len(path) > 1 else ():
         one = total.take([0], axis)
         total = one if (total == one).all() else total
-    index = 1 if first.inputs[1] is not None and first.inputs[1].is_constant else 0
-    return Addends(first, index, total, path) if np.isfinite(total).all() else None
+    return Addends(first, own[0], total, path) if np.isfinite(total).all() else None
 
 
-def _addend(op: Op) -> tuple[Array | None, Value | None]:
-    """The constant of a float32 Add, and the other input, which has the shape of the result; None for other ops."""
-    if op.kind == "Add" and op.version >= OLDEST_OPSET and op.y.dtype is DType.FLOAT32:
-        for addend, value in (op.inputs, op.inputs[::-1]):
-            if addend is not None and value is not None and addend.data is not None and value.shape == op.y.shape:
-                return addend.data.numpy(), value
-    return None, None
+def _addend(op: Op) -> tuple[int, Array, Value] | None:
+    """The constant of a float32 Add, with its index, and the other input, which has the shape of the result.
 
-
-def _is_reshape(op: Op) -> bool:
-    """Whether an op gives a tensor another shape without moving elements."""
-    return isinstance(rule_of(op), View) and op.kind != "Transpose"
+    None for other ops, and for a sum of two constants.
+    """
+    if op.kind != "Add" or op.version < OLDEST_OPSET or op.y.dtype is not DType.FLOAT32:
+        return None
+    constants = [index for index, value in enumerate(op.inputs) if value is not None and value.data is not None]
+    if len(constants) != 1:
+        return None
+    addend, value = op.inputs[constants[0]], op.inputs[1 - constants[0]]
+    if addend is None or addend.data is None or value is None or value.shape != op.y.shape:
+        return None
+    return constants[0], addend.data.numpy(), value

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 import onnx
@@ -12,7 +13,8 @@ from tiers import covering
 
 import layoutopt
 from layoutopt import inference, onnx_io
-from layoutopt.cost_models.registry import host_target
+from layoutopt.cost.size_growth import Growth
+from layoutopt.cost_models.registry import host_target, load_target
 from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.group_norms import find_site
 from layoutopt.ir.graph import Graph
@@ -425,7 +427,7 @@ IMAGE = (
     "d = Reshape (x, patches) c = Transpose <perm = [0, 3, 2, 1]> (d) b = Reshape (c, thirds) "
     "a = Transpose <perm = [0, 2, 1, 3]> (b) e = Reshape (a, image) y = Relu (e)"
 )
-HEADS = (
+SPLIT = (
     "a = Reshape (x, pixels) b = Transpose <perm = [0, 2, 1]> (a) c = Reshape (b, heads) "
     "d = Transpose <perm = [0, 2, 1, 3]> (c) y = Relu (d)"
 )
@@ -433,7 +435,7 @@ HEADS = (
 
 @pytest.mark.parametrize(
     ("body", "signature", "gathers"),
-    [(PATCHES, UNFOLD, 1), (IMAGE, FOLD, 1), (HEADS, "(float[1,32,4,6] x) => (float[1,2,24,16] y)", 0)],
+    [(PATCHES, UNFOLD, 1), (IMAGE, FOLD, 1), (SPLIT, "(float[1,32,4,6] x) => (float[1,2,24,16] y)", 0)],
 )
 def test_patches_of_images_are_gathers_of_channels(body: str, signature: str, gathers: int) -> None:
     """The heads of an attention stay: the planner may remove their Transposes."""
@@ -443,7 +445,7 @@ def test_patches_of_images_are_gathers_of_channels(body: str, signature: str, ga
     assert (counts["Gather"], counts["Transpose"]) == (gathers, 2 - gathers)
 
 
-SCORES = """
+COSINES = """
 d = Div (q, n) m = MatMul (d, k) c = Mul (m, s) a = Add (b, c) w = Reshape (a, five) e = Add (w, mask) f = Add (e, mask)
 g = Reshape (f, four) y = Softmax (g)
 """
@@ -454,9 +456,31 @@ def test_scores_of_cosines(factor: float) -> None:
     """One constant is added; a factor is folded into the norms unless it is extreme."""
     signature = "(float[4,3,5,8] q, float[4,3,5,1] n, float[4,3,8,6] k) => (float[4,3,5,6] y)"
     constants = {"s": np.full((3, 1, 1), factor, np.float32), "b": (1, 3, 5, 6), "mask": (2, 1, 5, 6)}
-    proto = model(SCORES, signature, {**constants, "five": [2, 2, 3, 5, 6], "four": [4, 3, 5, 6]})
+    proto = model(COSINES, signature, {**constants, "five": [2, 2, 3, 5, 6], "four": [4, 3, 5, 6]})
     counts = Counter(reformulated(proto, FoldScores()))
     assert (counts["Add"], counts["Mul"]) == (1, factor < 0)
+
+
+@pytest.mark.parametrize(("rows", "joined"), [(4, True), (0, False)])
+def test_constant_addends(rows: int, joined: bool) -> None:
+    """Two are one; the sum of two constants, which folding left, stays, and so does a sum without elements."""
+    body = "a = Add (x, c) e = Add (a, d) y = Add (e, c)  s = Add (c, d) t = Add (d, s) z = Mul (x, t)"
+    signature = f"(float[{rows},6] x) => (float[{rows},6] y, float[{rows},6] z)"
+    counts = Counter(reformulated(model(body, signature, {"c": (1, 6), "d": (6,)}), FoldScores()))
+    assert counts["Add"] == (3 if joined else 5)
+
+
+@pytest.mark.parametrize(("max_growth", "gathers"), [(inf, 1), (1.0, 0)])
+def test_rows_are_gathered_within_the_growth_of_the_file(max_growth: float, gathers: int) -> None:
+    body = (
+        "p, q = Split <axis = 1> (x) r = Concat <axis = 1> (q, p) t = Transpose <perm = [0, 2, 1, 3]> (r) y = Relu (t)"
+    )
+    proto = model(body, "(float[1,512,512,16] x) => (float[1,512,512,16] y)", {}, 13)
+    graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
+    Pipeline((Reformulate(), RemoveDead())).run(
+        graph, PassContext(load_target("cpu-avx2"), growth=Growth(max_growth, 0))
+    )
+    assert kinds(graph).count("Gather") == gathers
 
 
 RESPONSE = "c = Mul (x, n) a = Mul (c, s) b = Add (a, t) y = Add (b, x)"
