@@ -48,6 +48,7 @@ NETWORKS = (
 )
 PAIRS, WARM_UP = 80, 3
 SHAPES = ((112, 16), (56, 16), (56, 72), (28, 88), (14, 240))
+ARITHMETIC = ("Add", "Div", "Mul", "Sub")
 UNARY = {
     **dict.fromkeys(("Erf", "Exp", "HardSigmoid", "Sigmoid", "Tanh"), ""),
     "Gelu": "com.microsoft",
@@ -186,6 +187,7 @@ def kernels() -> None:
                 image,
             ),
             "QLinearSigmoid": (("QLinearSigmoid", "x s z s z", "com.microsoft", {}), image),
+            **{op: ((op, "x high", "", {}), floats) for op in ARITHMETIC},
             **{op: ((op, "x", domain, {}), floats) for op, domain in UNARY.items()},
             "Clip": (("Clip", "x low high", "", {}), floats),
             "Cast": (("Cast", "x", "", {"to": TensorProto.INT32}), image),
@@ -194,7 +196,7 @@ def kernels() -> None:
         for label, ((op, inputs, domain, attributes), x) in nodes.items():
             node = helper.make_node(op, inputs.split(), ["y"], domain=domain, **attributes)
             used = {name: array for name, array in constants.items() if name in node.input}
-            is_float = op in ("DequantizeLinear", "Sub", "Clip", *UNARY)
+            is_float = op in ("DequantizeLinear", "Clip", *ARITHMETIC, *UNARY)
             narrow = TensorProto.INT32 if op == "Cast" else TensorProto.UINT8
             seconds = single_node_seconds(node, x, used, TensorProto.FLOAT if is_float else narrow)
             print(f"{size} x {size} x {channels}  {label:24} {seconds * 1e6:7.1f} us")

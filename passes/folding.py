@@ -12,7 +12,7 @@ from layoutopt.ir.graph import Graph, Use
 from layoutopt.ir.types import Array, ArrayData, Data, DType, Op, Operands, TensorType, Value
 from layoutopt.ops import Affine, Side, View, add_sum, canonical_signature, facts, flags, rounded, rule_of
 from layoutopt.ops.interfaces import Pads
-from layoutopt.ops.qdq import paired_dequantizer
+from layoutopt.ops.qdq import is_lossless_round_trip, paired_dequantizer
 from layoutopt.ops.region_ops import regions_with_rule
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.patterns.repeats import fold_repeated_operand
@@ -261,6 +261,9 @@ class FoldPads(Pass):
 
     before: x -> Pad(zeros) -> QuantizeLinear -> DequantizeLinear -> Conv(pads = 0)
     after:  x -> QuantizeLinear -> DequantizeLinear -> Conv(pads = 1)
+
+    Behind another op than a DequantizeLinear with their scale, Q/DQ ops stay behind the Pad: a runtime would fuse them with
+    that op, or with the Q/DQ ops in front of it, and round to other integers.
     """
 
     name = "fold-pads"
@@ -280,7 +283,9 @@ class FoldPads(Pass):
 
     def _fold(self, graph: Graph, pad: Op, padding: Pads) -> str:
         """Add the padding to the `pads` of the reader. Returns the reason why the Pad stays; empty if it was folded."""
-        value = pad.y
+        value, source = pad.y, graph.producer(pad.x)
+        while source is not None and isinstance(rule_of(source), View):
+            source = graph.producer(source.x)
         between: list[tuple[Value, Pads]] = []
         while True:
             if not graph.has_one_use(value):
@@ -288,6 +293,8 @@ class FoldPads(Pass):
             (use,) = graph.uses(value)
             rule, dequantizer = rule_of(use.op), paired_dequantizer(graph, use.op)
             if dequantizer is not None:  # zero stays zero
+                if source is not None and not is_lossless_round_trip(use.op, source):
+                    return f"{source.kind} in front of it would be next to Q/DQ ops"
                 between += [(each.y, padding) for each in (use.op, dequantizer)]
                 value = dequantizer.y
                 continue

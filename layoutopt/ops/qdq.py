@@ -35,6 +35,7 @@ from layoutopt.ops.view import View
 from layoutopt.record import Record
 
 SCALE, ZERO_POINT = 1, 2
+BYTES = (DType.INT8, DType.UINT8)
 _SMALL_BITS = (
     16  # such integers are finite after scaling, and unchanged by a product with a float32 and a division by it
 )
@@ -263,8 +264,7 @@ def _is_saturation(activation: Op, quantizer: Op) -> bool:
     """Whether a QuantizeLinear saturates all that a Relu or Clip in front of it changes."""
     scale, zero, dtype = quantizer.constant(SCALE), quantizer.constant(ZERO_POINT), quantizer.y.dtype
     has_bounds = all(each is None or each.is_constant for each in activation.inputs[1:]) and not activation.attributes
-    is_byte = dtype is DType.INT8 or dtype is DType.UINT8
-    if scale is None or zero is None or not is_byte or not has_bounds or activation.kind == "LeakyRelu":
+    if scale is None or zero is None or dtype not in BYTES or not has_bounds or activation.kind == "LeakyRelu":
         return False
     limits = np.iinfo(zero.dtype)
     least, most = ((limit - zero.astype(np.int64)) * scale for limit in (limits.min, limits.max))
@@ -421,11 +421,11 @@ def commuted_attributes(qdq_op: Op, view: Op) -> Attributes | None:
 
 
 def is_lossless_round_trip(quantize: Op, dequantize: Op) -> bool:
-    """Whether dequantising and quantising again yields the same integers."""
+    """Whether dequantising and quantising again yields the same integers, also with ops between that move them."""
     rule, source = rule_of(quantize), dequantize.inputs[0]
     if not isinstance(rule, Quantize) or not is_dequantizer(dequantize) or source is None or not source.rank:
         return False
-    if source.type != quantize.y.type or not is_small_integer(source):
+    if source.dtype is not quantize.y.dtype or not is_small_integer(source):
         return False
     scale, scales = quantize.constant(SCALE), (quantize.inputs[SCALE], dequantize.inputs[SCALE])
     if scale is None or any(each is None or each.dtype is not DType.FLOAT32 for each in scales):

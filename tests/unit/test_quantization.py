@@ -17,6 +17,7 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.dialects.onnxruntime import integer
 from layoutopt.dialects.onnxruntime.integer import DetachQuantizers, UnsignActivations
 from layoutopt.dialects.onnxruntime.integer_chains import RequantizeChannels, Tabulate, WidenRows
+from layoutopt.dialects.onnxruntime.integer_fits import fit_convolution, fit_product
 from layoutopt.dialects.passes import SimplifyReshapes
 from layoutopt.explanation import quantization
 from layoutopt.formats import lookup, pack, unpack
@@ -272,24 +273,42 @@ def test_rows_of_floating_point_operands_are_merged(ops: str) -> None:
     assert check(model, WidenRows(), SimplifyReshapes()).count("Reshape") == 2
 
 
-@pytest.mark.parametrize(("channels", "ops"), [(16, "b = Sub (a, c)"), (96, "m = Mul (a, d)\n b = Add (m, c)")])
-@pytest.mark.parametrize("is_constant", [False, True])
-def test_affine_ops_per_channel_are_one_convolution(channels: int, ops: str, is_constant: bool) -> None:
-    """The integers are equal for every integer and channel; a channel that is constant has no weight, and the ops stay."""
+@pytest.mark.parametrize(
+    ("channels", "ops", "domain", "is_merged"),
+    [
+        (16, "b = Sub (a, c)", "", True),
+        (16, "b = Mul (a, c)", "", True),
+        (96, "m = Mul (a, d)\n b = Add (m, c)", "", True),
+        (16, "b = Div (c, a)", "", False),
+        (16, "b = Sub (a, c)", "com.microsoft.", False),
+    ],
+)
+def test_affine_ops_per_channel_are_one_convolution(channels: int, ops: str, domain: str, is_merged: bool) -> None:
+    """The integers are equal for every integer and channel, also in a channel that is constant."""
     text = f"""agraph (uint8[1,16,16,{channels}] q) => (uint8[1,16,16,{channels}] p)
     <float xs = {{0.0831}}, uint8 xz = {{119}}, float ys = {{0.0829}}> {{
-        a = DequantizeLinear (q, xs, xz)
-        {ops if not is_constant else "b = Mul (a, c)"}
-        p = QuantizeLinear (b, ys, xz)
+        a = {domain}DequantizeLinear (q, xs, xz)
+        {ops}
+        p = {domain}QuantizeLinear (b, ys, xz)
     }}"""
     random = np.random.default_rng(channels)
     row, factors = random.normal(size=(2, channels)).astype(np.float32)
-    model = parsed(HEADER.replace(', "com.microsoft" : 1', "") + text, c=row * (np.arange(channels) > 0), d=factors)
+    header = HEADER if domain else HEADER.replace(', "com.microsoft" : 1', "")
+    model = parsed(header + text, c=row * (np.arange(channels) > 0), d=factors)
     found = check(model, RequantizeChannels())
     merged = ["Reshape", "QLinearConv", "Reshape"]
-    assert found == (
-        ["DequantizeLinear", "Mul", "QuantizeLinear"] if is_constant else merged if channels < 96 else merged[1:2]
-    )
+    assert found == merged if is_merged and channels < 96 else ("QLinearConv" in found) is is_merged
+
+
+def test_fitted_parameters_have_room_and_positive_scales() -> None:
+    steps = np.arange(256)[:, None] - 119.0
+    numbers = steps * (1e-20, 0, -1e-4)
+    fitted = fit_convolution(119, 119, numbers, np.rint(numbers) + 119)
+    assert fitted is not None
+    assert (fitted[2] > 0).all()
+    x, one = np.float32(0.0376) * (np.arange(256, dtype=np.float32) - 198), np.float32(1)
+    numbers = (np.clip(x / 6 + one / 2, 0, 1) * x / np.float32(0.0414))[:, None]
+    assert fit_product(198, 4, numbers, np.clip(np.rint(numbers) + 4, 0, 255)) is None  # the offset has room of 6e-4
 
 
 @pytest.mark.parametrize(("alpha", "scale"), [(1 / 6, 0.2), (1 / 6, 0.5), (0.2, 2), (1 / 6, 0.005), (-0.2, 0.2)])
@@ -459,6 +478,9 @@ def test_a_zero_point_that_is_dequantised_keeps_its_sign_elsewhere() -> None:
         v=np.random.default_rng(1).integers(-128, 128, (16, 16, 1, 1)).astype(np.int8),
     )
     assert layoutopt.optimize(model, "cpu", measure=False).report.changed
+    alone = "g (float[4] x, int8[4] r) => (float[4] y, float z) <float s = {0.05}, int8 n = {-3}>"
+    text = f"{alone} {{ y = DequantizeLinear (r, s, n)  z = DequantizeLinear (n, s, n) }}"
+    assert not layoutopt.optimize(text_model(HEADER + text), "cpu", measure=False).report.changed
 
 
 def test_wide_weights_behind_a_view_op_do_not_saturate() -> None:

@@ -10,6 +10,7 @@ from layoutopt.ir.types import Array, Data, DType, Op, TensorType, Value
 from layoutopt.ops import flags, rule_of
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.qdq import (
+    BYTES,
     SCALE,
     ZERO_POINT,
     has_folded_weights,
@@ -24,9 +25,6 @@ from layoutopt.ops.view import Reshape
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.record import Record
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
-
-_INTEGERS = (DType.INT8, DType.UINT8)
-
 
 _LARGEST_WEIGHT = 64
 """The largest magnitude of int8 weights for which the sum of two products with uint8 fits into 16 bits."""
@@ -54,9 +52,6 @@ class UnsignActivations(Pass):
         """Convert the operands of every op that has only convertible ones."""
         if blocked_channels() is None:  # on Arm onnxruntime has integer kernels for int8 activations
             return
-        for op in filter(is_dequantizer, graph.ops):  # a zero point may be dequantised, too
-            if op.x.data is not None and any(use.index == ZERO_POINT for use in graph.uses(op.x)):
-                graph.set_input(op, 0, graph.new_constant(op.x.data.numpy(), op.x.name))
         groups = {op: _tied(graph, op) for op in graph.ops if not is_quantizer(op)}
         tied: dict[Value, set[Value]] = {}
         for group in groups.values():
@@ -96,14 +91,15 @@ def _tied(graph: Graph, op: Op) -> set[Value]:
 
 def _is_convertible(graph: Graph, integers: Value) -> bool:
     """Whether only Q/DQ ops with known zero points compute and read a tensor of integers, an activation per tensor."""
-    producer, readers = graph.producer(integers), list(graph.readers(integers))
+    producer = graph.producer(integers)
+    uses = [use for use in graph.uses(integers) if producer is not None or use.index != ZERO_POINT]
     if not (integers.is_constant if producer is None else is_quantizer(producer)) or graph.is_output(integers):
         return False
     if producer is not None and (producer.input(ZERO_POINT) is None or "output_dtype" in producer.attributes):
         return False
-    if not all(is_dequantizer(use.op) and use.index == 0 for use in graph.uses(integers)):
+    if not all(is_dequantizer(use.op) and use.index == 0 for use in uses):
         return False
-    ops = [op for op in (producer, *readers) if op is not None]
+    ops = [op for op in (producer, *(use.op for use in uses)) if op is not None]
     zeros, scales = ([op.input(index) for op in ops] for index in (ZERO_POINT, SCALE))
     if producer is None:
         return all(each is None or each.is_constant for each in (*zeros, *scales))
@@ -117,6 +113,9 @@ def _is_wide(weights: Value) -> bool:
 
 def _unsign(graph: Graph, integers: Value) -> None:
     """Convert a tensor of int8 to uint8, and the zero points of the Q/DQ ops around it."""
+    zeros = [use for use in graph.uses(integers) if use.index == ZERO_POINT]
+    if zeros and integers.data is not None:  # a zero point may be dequantised, too
+        graph.replace_uses(integers, graph.new_constant(integers.data.numpy(), integers.name), zeros)
     for op in filter(None, (graph.producer(integers), *graph.readers(integers))):
         zero, scale = op.constant(ZERO_POINT), op.inputs[SCALE]
         if zero is None:
@@ -226,7 +225,7 @@ def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
     last, quantizer = mean, graph.only_reader(mean.y)
     while quantizer is not None and isinstance(rule_of(quantizer), Reshape):
         last, quantizer = quantizer, graph.only_reader(quantizer.y)
-    if is_last is None or q.rank != 4 or q.dtype not in _INTEGERS or not is_per_tensor(dequantizer.inputs[1]):
+    if is_last is None or q.rank != 4 or q.dtype not in BYTES or not is_per_tensor(dequantizer.inputs[1]):
         return
     if not is_quantizer(quantizer):
         return

@@ -17,12 +17,10 @@ from layoutopt.onnx_io.emission import emit
 from layoutopt.onnx_io.serialize import to_bytes
 from layoutopt.ops import estimated_extent
 from layoutopt.ops.builder import replace_op, rewriting
-from layoutopt.ops.qdq import SCALE, ZERO_POINT, is_dequantizer, is_per_tensor, is_quantizer
+from layoutopt.ops.qdq import BYTES, SCALE, ZERO_POINT, is_dequantizer, is_per_tensor, is_quantizer
 from layoutopt.passes.base import Pass, PassContext
 from layoutopt.runtime.errors import RUNTIME_ERRORS
 from layoutopt.runtime.session import inference_session
-
-_INTEGERS = (DType.INT8, DType.UINT8)
 
 # Measured seconds of stock onnxruntime's kernels, one thread, fitted to uint8 and float32 arrays of (1, 112, 112, 16),
 # (1, 56, 56, 16), (1, 56, 56, 72), (1, 28, 28, 88) and (1, 14, 14, 240) on an AMD EPYC (family 25) with AVX2, onnxruntime
@@ -86,7 +84,7 @@ class Tabulate(Pass):
             return
         sources, removed = _sources(graph), set[Value | None]()
         for y in reversed(sources):
-            producer = graph.producer(y) if y not in removed and y.dtype in _INTEGERS else None
+            producer = graph.producer(y) if y not in removed and y.dtype in BYTES else None
             if producer is None:
                 continue
             x, (ops, replaced) = sources[y], _chain(graph, sources, y)
@@ -121,7 +119,7 @@ def _sources(graph: Graph) -> dict[Value, Value]:
             continue
         (source,) = tensors
         are_scalars = all(set(x.static_shape or ()) <= {1} for x in op.present_inputs if x.is_constant)
-        if are_scalars and source.dtype in _INTEGERS and source.static_shape == op.y.static_shape:
+        if are_scalars and source.dtype in BYTES and source.static_shape == op.y.static_shape:
             found[op.y] = source
     return found
 
@@ -201,11 +199,15 @@ def _multiply(graph: Graph, ops: list[Op], replaced: list[Op], numbers: Array, i
 
 
 def _parameters(dequantizer: Op, quantizer: Op) -> list[Array]:
-    """The scale and the zero point of each of two Q/DQ ops on uint8 per tensor; none if they are computed or others."""
+    """The scale, above zero, and the zero point of each of two Q/DQ ops on uint8 per tensor; none if they are not constants."""
     values = [op.input(index) for op in (dequantizer, quantizer) for index in (SCALE, ZERO_POINT)]
-    arrays = [x.data.numpy().reshape(()) for x in values if x is not None and x.data is not None and is_per_tensor(x)]
+    arrays = [
+        x.data.numpy().reshape(()).astype(float)
+        for x in values
+        if x is not None and x.data is not None and is_per_tensor(x)
+    ]
     are_bytes = is_dequantizer(dequantizer) and dequantizer.x.dtype is quantizer.y.dtype is DType.UINT8
-    return arrays if are_bytes and len(arrays) == len(values) else []
+    return arrays if are_bytes and len(arrays) == len(values) and min(arrays[::2]) > 0 else []
 
 
 def _is_equal(graph: Graph, x: Value, ops: list[Op], integers: Array) -> bool:
@@ -224,9 +226,13 @@ def _look_up(graph: Graph, table: Array, x: Value, y: Value, producer: Op) -> No
     replace_op(graph, producer, builder)
 
 
-_AFFINE = frozenset({"Add", "Div", "Mul", "Sub"})
+_AFFINE = frozenset({"Add", "DequantizeLinear", "Div", "Mul", "Sub"})
 _MANY_CHANNELS = 96
 """The number of channels for which the kernel of a depthwise convolution is as fast as on merged columns and channels."""
+_CHANNEL_BYTES = 10
+"""Bytes of the weight, the scale, the zero point and the bias of a channel."""
+_MOST_CHANNELS = 2048
+"""The largest number of channels for which parameters are searched: 0.5 seconds."""
 
 
 class RequantizeChannels(Pass):
@@ -245,8 +251,9 @@ class RequantizeChannels(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the QuantizeLinears."""
         budget = context.budget(self, graph)
-        for op in filter(is_quantizer, graph.ops):
-            _requantize(graph, _affine_ops(graph, op), budget)
+        for op in graph.ops:
+            if op.kind == "QuantizeLinear":
+                _requantize(graph, _affine_ops(graph, op), budget)
 
 
 def _affine_ops(graph: Graph, quantizer: Op) -> list[Op]:
@@ -255,11 +262,13 @@ def _affine_ops(graph: Graph, quantizer: Op) -> list[Op]:
     while not is_dequantizer(ops[0]):
         tensors = [x for x in ops[0].present_inputs if not x.is_constant]
         producer = graph.only_producer(tensors[0]) if len(tensors) == 1 else None
-        if producer is None or not (producer.kind in _AFFINE or is_dequantizer(producer)):
+        if producer is None or producer.kind not in _AFFINE:
             return []
         ops.insert(0, producer)
     shape, constants = quantizer.y.static_shape, [x for op in ops for x in op.present_inputs if x.is_constant]
-    is_image = shape is not None and len(shape) == 4 and shape[-1] > 1 and shape == ops[0].x.static_shape
+    is_image = (
+        shape is not None and len(shape) == 4 and 1 < shape[-1] <= _MOST_CHANNELS and shape == ops[0].x.static_shape
+    )
     are_rows = all(set((x.static_shape or ())[:-1]) <= {1} for x in constants)
     return ops if is_image and are_rows and len(ops) > 2 else []
 
@@ -272,16 +281,16 @@ def _requantize(graph: Graph, ops: list[Op], budget: PassBudget) -> None:
     first, quantizer = ops[0], ops[-1]
     (x_scale, x_zero, y_scale, y_zero), y, shape = parameters, quantizer.y, quantizer.y.static_shape or ()
     seconds = _seconds(y, [op.kind for op in ops]) - _CONVOLUTION_CALLS - _CONVOLUTION * prod(shape)
-    tables = _evaluated(graph, first.x, ops, [quantizer.x, y], shape[-1]) if seconds > 0 else []
+    columns = shape[2] if shape[-1] < _MANY_CHANNELS else 1
+    if seconds <= 0 or not budget.request(quantizer.name, _CHANNEL_BYTES * shape[-1] * columns, seconds):
+        return
+    tables = _evaluated(graph, first.x, ops, [quantizer.x, y], shape[-1])
     fitted = fit_convolution(int(x_zero), int(y_zero), tables[0] / y_scale, tables[1].astype(float)) if tables else None
     if fitted is None:
         return
     weights, biases, scales = fitted
     units, zeros = (scales * y_scale / x_scale).astype(np.float32), np.zeros(shape[-1], np.int8)
-    columns = shape[2] if shape[-1] < _MANY_CHANNELS else 1
     rows = [np.tile(each, columns) for each in (weights.astype(np.int8), units, zeros, biases.astype(np.int32))]
-    if not budget.request(quantizer.name, sum(each.nbytes for each in rows), seconds):
-        return
     builder, merged = rewriting(graph, quantizer, "requantized"), (*shape[:2], shape[2] // columns, shape[3] * columns)
     filters, unit, zero, bias = (builder.constant(each, "row") for each in (rows[0].reshape(-1, 1, 1, 1), *rows[1:]))
     q, attributes = builder.reshape(first.x, merged), {"channels_last": 1, "group": merged[-1]}

@@ -14,8 +14,12 @@ from layoutopt.ir.types import Array
 _LARGEST_WEIGHT = 127
 _FRACTIONS = 32
 """The number of fractions bias / weight that are tried for each channel."""
+_SMALLEST_SLOPE, _LARGEST_OFFSET = 1e-5, 1e7
+"""The bounds of the channels of a convolution: a channel that is constant has the smallest slope."""
 _SLOPES = 65
 """The number of slopes that are tried for a factor."""
+_MARGIN = 1e-3
+"""The least room for the offset of a factor, as CPUs round its sum differently."""
 _UNBOUNDED, _SATURATED = 1e9, 1e5
 
 
@@ -24,14 +28,15 @@ def fit_convolution(x_zero: int, y_zero: int, numbers: Array, integers: Array) -
 
     round((weight * (q - x_zero) + bias) * scale) + y_zero is the result for every q: each q bounds the scale.
     """
-    slope = (numbers[-1] - numbers[0]) / 255
-    if not np.isfinite(slope).all() or not slope.all():
+    if not np.isfinite(numbers).all():
         return None
+    slope = (numbers[-1] - numbers[0]) / 255
+    slope = np.where(np.abs(slope) < _SMALLEST_SLOPE, _SMALLEST_SLOPE, slope)
     steps, sign = np.arange(256)[:, None] - x_zero, np.sign(slope)
     fitted, widest = np.zeros((3, slope.size)), np.zeros(slope.size)
-    for weight, bias in _fractions(numbers[x_zero] / slope):
+    for weight, bias in _fractions(np.clip(numbers[x_zero] / slope, -_LARGEST_OFFSET, _LARGEST_OFFSET)):
         least, most = _bounds(sign * (steps * weight + bias), y_zero, integers)
-        first, last = least.max(axis=0), most.min(axis=0)
+        first, last = np.maximum(least.max(axis=0), 0), most.min(axis=0)
         room = (last - first) * weight
         fitted = np.where(room > widest, (sign * weight, sign * bias, (first + last) / 2), fitted)
         widest = np.maximum(room, widest)
@@ -77,4 +82,4 @@ def fit_product(x_zero: int, y_zero: int, numbers: Array, integers: Array) -> tu
     first, last = (low - slopes * steps).max(axis=1), (high - slopes * steps).min(axis=1)
     best = (last - first).argmax()
     slope, offset = float(slopes[best, 0]), float(first[best] + last[best]) / 2
-    return (slope, offset, scale) if last[best] > first[best] and offset > 0 else None
+    return (slope, offset, scale) if last[best] - first[best] > _MARGIN and offset > 0 else None
