@@ -216,8 +216,12 @@ _CHAIN = 33  # tiny ops
 _MIN_SECONDS = 1e-7  # seconds of a kernel that is not slower than a run of a tiny op
 _ALIGNMENT = 64  # bytes
 _ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, TypeError, ValueError)
-_SHARED_ARENA = {"session.use_env_allocators": "1"}
-"""Sessions allocate buffers in one arena, where a kernel gets memory that another one has just freed, as in a network."""
+_SESSION = {"session.use_env_allocators": "1", "session.force_spinning_stop": "1"}
+"""Sessions allocate buffers in one arena, where a kernel gets memory that another one has just freed, as in a network.
+
+After a run their threads stop to wait for work by spinning: with two threads, those of the sessions before took the processors
+from a kernel, which then seemed to take up to 20 times as long.
+"""
 
 
 def kernel_run(model: bytes, threads: int, engine: Engine | None = None) -> Action:
@@ -234,7 +238,7 @@ def kernel_run(model: bytes, threads: int, engine: Engine | None = None) -> Acti
     if engine is not None:
         return _run_in(engine, model, threads, inputs)
     clock = thread_time if threads == 1 else perf_counter
-    session = inference_session(model, threads=threads, config=_SHARED_ARENA)
+    session = inference_session(model, threads=threads, config=_SESSION)
     outputs = [each.name for each in session.get_outputs()]
     binding = session.io_binding()
     for name, array in inputs.items():

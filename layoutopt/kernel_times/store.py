@@ -1,6 +1,6 @@
 """The store of kernel times: one file per machine, runtime and number of threads, in the user's cache folder.
 
-    {"kernel_times": 8, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
+    {"kernel_times": 9, "cpu": "AMD EPYC", "instructions": "avx2 fma", "caches": "32K 512K 32M", ...}
     ["layoutopt 0.1.0: Relu (float32[1,64,56,56]) 5e1f...", 0.000129, 0.011]
 
 A line has a kernel, its seconds, or null if the runtime does not run it alone, and the seconds that timing it took. The first
@@ -36,7 +36,7 @@ from layoutopt.record import Record
 from layoutopt.runtime.engines import Engine
 from layoutopt.runtime.processor import instruction_sets, processor_fields, processor_name
 
-_VERSION = 8
+_VERSION = 9
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _INSTRUCTIONS = """amx_int8 amx_tile avx avx2 avx512_bf16 avx512_vnni avx512f avx512vl avx_vnni f16c fma
 asimd asimddp bf16 i8mm sve"""
