@@ -388,6 +388,8 @@ class FoldScores(Pass):
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fold in the graph and its bodies: factors, then addends from the first to the last, within one budget."""
+        if context.mode == "training":  # a parameter may become zero, and two parameters stay two
+            return
         budget = _Budget(context, self, context.budget(self, graph))
         for each in regions_with_rule(graph):
             for op in each.ops:

@@ -19,7 +19,7 @@ from layoutopt.record import Record
 
 _SCALED = tree("Mul", tree("MatMul", tree("Div", "queries", "norm"), "keys"), "scale")
 _MAX_FACTOR = 1024.0
-"""Norms are divided by factors between this number and its reciprocal: none between 1e-35 and 1e35 becomes zero or infinite."""
+"""Norms are divided by factors between this number and its reciprocal: those from 1e-35 to 1e35 stay finite."""
 
 
 def factor_in_divisor(graph: Graph, op: Op) -> Value | None:

@@ -19,7 +19,7 @@ from layoutopt.dialects import DIALECTS
 from layoutopt.dialects.group_norms import find_site
 from layoutopt.ir.graph import Graph
 from layoutopt.passes import FoldConstants, FoldScores, FusePatterns, Reformulate, RemoveDead, RemoveIdentities
-from layoutopt.passes.base import Pass, PassContext, Pipeline
+from layoutopt.passes.base import Mode, Pass, PassContext, Pipeline
 from layoutopt.verification import verify_models
 
 NATIVE = DIALECTS["onnxruntime"]
@@ -378,10 +378,14 @@ def test_einsums_are_products(equation: str) -> None:
     assert "MatMul" in ops and "Einsum" not in ops
 
 
-def reformulated(proto: onnx.ModelProto, step: Pass = Reformulate()) -> Sequence[str]:  # noqa: B008
+def reformulated(
+    proto: onnx.ModelProto,
+    step: Pass = Reformulate(),  # noqa: B008
+    mode: Mode = "inference",
+) -> Sequence[str]:
     """The ops after the pass, for the dialect that has all kernels; the outputs are compared."""
     graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
-    context = PassContext(None, kernels=NATIVE.kernels)  # type: ignore[arg-type]
+    context = PassContext(None, mode, kernels=NATIVE.kernels)  # type: ignore[arg-type]
     Pipeline((step, RemoveDead())).run(graph, context)
     assert verify_models(proto.SerializeToString(), onnx_io.to_bytes(onnx_io.emit(graph))).status == "passed"
     return kinds(graph)
@@ -461,12 +465,14 @@ def test_scores_of_cosines(factor: float) -> None:
     assert (counts["Add"], counts["Mul"]) == (1, factor < 0)
 
 
-@pytest.mark.parametrize(("rows", "joined"), [(4, True), (0, False)])
-def test_constant_addends(rows: int, joined: bool) -> None:
-    """Two are one; the sum of two constants, which folding left, stays, and so does a sum without elements."""
+@pytest.mark.parametrize(
+    ("rows", "mode", "joined"), [(4, "inference", True), (0, "inference", False), (4, "training", False)]
+)
+def test_constant_addends(rows: int, mode: Mode, joined: bool) -> None:
+    """Two are one; a sum of two constants, which folding left, one without elements, and parameters in training stay."""
     body = "a = Add (x, c) e = Add (a, d) y = Add (e, c)  s = Add (c, d) t = Add (d, s) z = Mul (x, t)"
     signature = f"(float[{rows},6] x) => (float[{rows},6] y, float[{rows},6] z)"
-    counts = Counter(reformulated(model(body, signature, {"c": (1, 6), "d": (6,)}), FoldScores()))
+    counts = Counter(reformulated(model(body, signature, {"c": (1, 6), "d": (6,)}), FoldScores(), mode))
     assert counts["Add"] == (3 if joined else 5)
 
 
