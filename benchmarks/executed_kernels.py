@@ -85,7 +85,7 @@ class Operand:
         if self.elements:
             return np.frombuffer(self.elements, dtype).reshape(self.shape)
         if np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16":
-            return small_numbers(generator, self.shape).astype(dtype)
+            return small_numbers(self.shape).astype(dtype)
         if dtype.itemsize == 1 and dtype.kind in "iu":
             return generator.integers(0, 127, self.shape).astype(dtype)
         return np.zeros(self.shape, dtype)
