@@ -4,7 +4,8 @@ A kernel supports a signature if every operand that its row names has the bytes 
 tensor in NCHW is also one in NHWC. A strided kernel instead supports operands of a matrix product by the number of strides
 that they need (`layoutopt.ops.contraction`):
 
-    true          one each for rows, columns, the contracted axis and the batch: leading dimensions
+    "matrices"    one each for rows, columns, the contracted axis and the batch: leading dimensions
+    true          the same, or a second one for rows or columns instead of the batch
     "pointers"    any number for the batch, which is a list of pointers
     "modes"       any number for all of them
 
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import TypeAlias
 
+from layoutopt.cost import FollowedFormats
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec, expand
 from layoutopt.formats import Format, Shape, volume
 from layoutopt.ir.types import DType, Op, Slot
@@ -74,6 +76,8 @@ class BoundKernel(Record):
         """Whether the kernel has strides for all modes of the operands, and stride 1 for the axes that it requires."""
         modes = self.rule.modes(self.op, formats)
         if modes is None or not modes.is_contiguous:
+            return False
+        if self.kernel.strided == "matrices" and modes.has_spare:
             return False
         if self.kernel.strided != "modes" and not modes.is_strided:
             return self.kernel.strided == "pointers" and modes.is_batched
@@ -135,7 +139,7 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
             if format is None or not format.fits(shapes[slot]):
                 return None
             formats[slot] = format
-        return formats
+        return FollowedFormats(formats) if kernel.follows else formats
 
     variant = rule.variant(op)
     return [

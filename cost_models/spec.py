@@ -27,7 +27,8 @@ from layoutopt.ops import OPS_WITHOUT_RULE, rules
 # The grammar is that of `Format.parse` with three additions:
 #
 #     *       the axes without a letter, in order: the spatial axes, or the batch axes of matrices
-#     D H W   this spatial axis, if the tensor has it, otherwise nothing: `NDC*` is NCW, NCHW or NDCHW
+#     D H W   this spatial axis, if the tensor has it, otherwise nothing: `NDC*` is NCW, NCHW or NDCHW;
+#             of matrices D is the first batch axis
 #     {C0}    the target's block size for the element type
 #
 # Letters name logical axes by position: N, C of a feature map; O, I (or G, O, I) of a filter, I, O in a
@@ -50,7 +51,7 @@ def check(text: str) -> str:
         raise ValueError("not a format; write it like N*C or NC*{C0}c")
     letters = [token for token in tokens if token in ascii_uppercase]
     lead, named = _split(text)
-    if lead not in _LEADS or len(set(letters)) != len(letters) or (named and _LEADS[lead] == "MN"):
+    if lead not in _LEADS or len(set(letters)) != len(letters) or (named - {"D"} and _LEADS[lead] == "MN"):
         raise ValueError("does not name the axes; name N C, O I, G O I or M N, each once")
     try:
         for rank in range(len(lead), len(lead) + len(_SPATIAL) + 1):
@@ -75,7 +76,7 @@ def expand(text: str, rank: int, c0: int, swapped: bool = False) -> Format | Non
     free = rank - len(lead)
     if free < 0:
         return None
-    spare = [letter for letter in ascii_uppercase if letter not in {*lead, *_SPATIAL}]
+    spare = ["D", *(letter for letter in ascii_uppercase if letter not in {*lead, *_SPATIAL})]
     rest = _SPATIAL[3 - free :] if free <= 3 and lead != "MN" else "".join(spare[:free])
     if "*" not in text and not named.issuperset(rest):
         return None
@@ -140,7 +141,7 @@ DTypeNames = Annotated[tuple[DTypeName, ...], BeforeValidator(_as_tuple), Field(
 Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], BeforeValidator(_as_tuple)]
 Template = Annotated[str, AfterValidator(check)]
 Role = Literal["x", "w", "y", "a", "b"]
-Strided = Literal[False, True, "pointers", "modes"]
+Strided = Literal[False, True, "matrices", "pointers", "modes"]
 
 
 class SpecModel(BaseModel):
@@ -236,9 +237,11 @@ class KernelSpec(SpecModel):
         dtypes: element types of the operand x (or a).
         results: element types of the result; by default all.
         formats: the required formats of operands.
-        strided: true for a matrix product with leading dimensions and transposed operands, "pointers" for one with a pointer
-            per matrix of a batch, "modes" for any number of strides. Formats then name the axes of stride 1.
+        strided: "matrices" for a matrix product with leading dimensions and transposed operands, true for one that can also
+            run over rows or columns in the place of the batch, "pointers" for one with a pointer per matrix of a batch,
+            "modes" for any number of strides. Formats then name the axes of stride 1.
         direct: whether the kernel supports, instead of `formats`, all formats in which the op has a direct lowering.
+        follows: whether the kernel is considered only where a neighbour has one of its formats.
         unit: the unit whose peak rate limits the kernel.
         efficiency: fraction of that peak.
         bandwidth_efficiency: fraction of the memory bandwidth; by default that of the target.
@@ -261,6 +264,7 @@ class KernelSpec(SpecModel):
     formats: dict[Role, Template] = Field(default_factory=dict)
     strided: Strided = False
     direct: bool = False
+    follows: bool = False
     unit: Text
     efficiency: Fraction
     bandwidth_efficiency: Fraction | None = None

@@ -4,6 +4,7 @@ from layoutopt.cost.model import (
     CostModel,
     Device,
     DeviceLink,
+    FollowedFormats,
     MeasuredPrices,
     MultiTargetCostModel,
     Platform,

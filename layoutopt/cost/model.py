@@ -40,6 +40,10 @@ class CostModel(Protocol):
         """Estimated seconds of a conversion of a tensor between storages; 0 if no byte moves."""
 
 
+class FollowedFormats(dict[Slot, Format]):
+    """The formats of a kernel that is a candidate only where a neighbour has one of them."""
+
+
 def distinct(formats: Iterable[OperandFormats]) -> list[OperandFormats]:
     """The formats of several kernels without duplicates, in order."""
     return list({tuple(each.items()): each for each in formats}.values())

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from layoutopt.cost import CostModel
+from layoutopt.cost import CostModel, FollowedFormats
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -83,6 +83,12 @@ Key: TypeAlias = tuple[Any, ...]
 def storage_key(value: Value, storage: Storage | None) -> Key:
     """The key of a storage for the shape of a value: storages with equal keys have equal bytes, apart from padding."""
     return () if storage is None or value.shape is None else storage.format.key(value.shape)
+
+
+def _key_at(op: Op, slot: Slot, format: Format) -> Key:
+    """The key of the storage of an operand in a format."""
+    value = op.operand(slot)
+    return () if value is None else storage_key(value, Storage(format))
 
 
 def signature_key(op: Op, signature: Signature) -> Key:
@@ -209,6 +215,7 @@ class _FormatPropagation:
         classes: the operand classes of each op.
         completed: the pairs of an operand class and a format for which each op has a signature.
         cut: the keys of formats and signatures beyond the limits, with their value or op.
+        followed: the formats of kernels that are candidates only where a neighbour has one of them, by each slot and key.
     """
 
     def __init__(
@@ -229,6 +236,7 @@ class _FormatPropagation:
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
         self.completed: dict[Op, set[Hashable]] = {}
         self.cut: set[Hashable] = set()
+        self.followed: dict[Op, dict[tuple[Slot, Key], dict[Slot, Format]]] = {}
 
     def run(self, pins: Mapping[Value, Format]) -> Candidates:
         for value in self.tree.values:
@@ -257,7 +265,11 @@ class _FormatPropagation:
             self.result.notes[op] = [self.fixed[op]]
         elif rule is not None:
             for formats in self.cost_model.preferred_formats(self.groups.kernel_op(op)):
-                self._complete(op, dict(formats))
+                if not isinstance(formats, FollowedFormats):
+                    self._complete(op, dict(formats))
+                    continue
+                for slot, format in formats.items():
+                    self.followed.setdefault(op, {})[slot, _key_at(op, slot, format)] = dict(formats)
 
     def _with_padding(self, op: Op) -> list[Signature]:
         """The signatures of an op for the padding states that its inputs can have after the ops before it."""
@@ -301,6 +313,10 @@ class _FormatPropagation:
         """Add the signatures of an op with a format at a slot, unless the op is an anchor or has no layout rule."""
         rule = rule_of(op)
         if rule is None or rule.is_anchor or op in self.fixed or self._is_known(op, rule, slot, format):
+            return
+        kernel = self.followed[op].get((slot, _key_at(op, slot, format))) if op in self.followed else None
+        if kernel is not None:
+            self._complete(op, kernel)
             return
         self._complete(op, {slot: format})
         if rule.has_independent_operands:

@@ -71,16 +71,18 @@ class FuseIntoConvolutions(Pass):
 
 
 def _fuse_affine(graph: Graph, conv: Op) -> None:
-    """Merge two depthwise 1x1 convolutions: (x * s1 + t1) * s2 + t2 is one."""
-    before = _fusable_conv(graph, conv.x)
-    first = _affine_of(before) if before is not None else None
-    second = _affine_of(conv)
-    if before is None or first is None or second is None:
+    """Merge two depthwise 1x1 convolutions, (x * s1 + t1) * s2 + t2 is one; or take a shift as the bias of any other one."""
+    before, second = _fusable_conv(graph, conv.x), _affine_of(conv)
+    if before is None or second is None:
         return
-    (scale, shift), (outer_scale, outer_shift) = first, second
-    arrays = (scale * outer_scale).reshape(-1, 1, 1, 1), shift * outer_scale + outer_shift
-    constants = (graph.new_constant(each.astype(np.float32), f"{conv.name}/fused") for each in arrays)
-    graph.set_inputs(before, (before.x, *constants))
+    first, (scale, shift) = _affine_of(before), second
+    if first is None and (len(before.inputs) > 2 or bool((scale != 1).any())):
+        return
+    arrays: list[Array] = [shift]
+    if first is not None:
+        arrays = [(first[0] * scale).reshape(-1, 1, 1, 1), first[1] * scale + shift]
+    constants = [graph.new_constant(each.astype(np.float32), f"{conv.name}/fused") for each in arrays]
+    graph.set_inputs(before, (*before.inputs[: 3 - len(constants)], *constants))
     graph.replace_value(conv.y, conv.x)
 
 

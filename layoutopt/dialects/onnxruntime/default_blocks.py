@@ -135,7 +135,7 @@ def _fused_in(graph: Graph, by_runtime: bool) -> Iterator[tuple[str, float]]:
         if y is None:
             continue
         if op.kind in KINDS and "activation" not in op.attributes:
-            stages[y] = _SUMMED
+            stages[y] = _SCALED if op.op_type == "MatMul" else _SUMMED
         elif isinstance(rule_of(op), View) and is_only_reader:
             stages[y] = min(stage, _SUMMED)
         elif not by_runtime and (scaled := _depthwise_input(op)) is not None:

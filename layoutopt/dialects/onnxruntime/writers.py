@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from layoutopt.formats import Format, Shape, product
+from layoutopt.formats import Format, Part, Shape, product
 from layoutopt.ir.types import Array, Attribute, Attributes, Op, Slot, Value, float32_type
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
 from layoutopt.ops.along_axis import Slice
@@ -37,7 +37,7 @@ class BlockedArrays(Record):
             batch, channels, *image, block = format.physical_shape(shape)
             return (batch, estimated_extent(channels) * estimated_extent(block), *(1,) * (2 - len(image)), *image)
         if self.filter_block(format):
-            filters, channels, *kernel = format.padded_shape(shape)
+            filters, channels, *kernel = format.padded_shape(shape)[:: -1 if format.rank == 2 else 1]
             return (filters, channels, *(1,) * (2 - len(kernel)), *kernel)
         return format.physical_shape(shape)
 
@@ -50,11 +50,10 @@ class BlockedArrays(Record):
         return channels.block if channels.axis == parts[1].axis and channels.block in self.blocks else 0
 
     def filter_block(self, format: Format) -> int:
-        """The block of OIHW{b}i{b}o or OIHW{b}o, or of those without H; 0 for any other format."""
+        """The block of OIHW{b}i{b}o or OIHW{b}o, of those without H, or of a matrix IO as OI{b}i{b}o; else 0."""
         for block in self.blocks:
-            if str(format) in (
-                f"{axes}{blocks}" for axes in ("NCHW", "NCW") for blocks in (f"{block}c{block}n", f"{block}n")
-            ):
+            filters = (f"{axes}{blocks}" for axes in ("NCHW", "NCW") for blocks in (f"{block}c{block}n", f"{block}n"))
+            if str(format) in (*filters, f"NM{block}m{block}n"):
                 return block
         return 0
 
@@ -73,8 +72,8 @@ def kernel_call(
 
 _W = Slot("in", 1)
 _SUM = Slot("in", 3)
-KINDS = ("Conv", "com.microsoft::FusedConv")
-"""The op types whose filters are packed for a block."""
+KINDS = ("Conv", "com.microsoft::FusedConv", "MatMul")
+"""The op types that blocked convolutions compute, with filters packed for a block."""
 
 Results: TypeAlias = Sequence[Value] | None
 """The present outputs of an op in native kernels; None if these do not have it."""
@@ -141,6 +140,30 @@ def _is_stored_in(op: Op, builder: OpBuilder, slot: Slot, format: Format) -> boo
     """Whether an operand has the bytes that it would have in a format."""
     value = op.operand(slot)
     return value is not None and format.fits(value.dims) and builder.format(slot).same_bytes(format, value.dims)
+
+
+_IMAGES = 4  # axes
+
+
+def write_product(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
+    """Record a product of rows (N, *, K), stored as (N, K/b, *, b), with a packed matrix as a 1x1 convolution of images."""
+    array, block, rank = builder.given_input(0), arrays.filter_block(builder.format(_W)), len(op.y.dims)
+    if array is None or not block or len(op.x.dims) != rank:
+        return None
+    first = min(rank - 2, 1)  # the first axis of rows
+    axes = (*range(first), rank - 1, *range(first, rank - 1))
+    blocked = Format((*map(Part, axes), Part(rank - 1, block)))
+    if not all(_is_stored_in(op, builder, slot, blocked) for slot in (X, Y)):
+        return None
+
+    def image(shape: Shape) -> Shape:
+        *outer, channels = blocked.padded_shape(shape)
+        rows = outer[first:] if rank == _IMAGES else (1, product(outer[first:]))
+        return product(outer[:first]), channels, *rows
+
+    inputs = [builder.reshape(array, image(op.x.dims)), builder.declared_input(1)]
+    result = kernel_call(builder, "Conv", inputs, image(op.y.dims), group=1, kernel_shape=(1, 1))
+    return [builder.reshape(result, builder.declared(Y))]
 
 
 def write_pool(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
@@ -413,6 +436,7 @@ def _scaled_and_shifted(op: Op, builder: OpBuilder, x: Value) -> Value:
 
 WRITERS: Mapping[str, NativeWriter] = {
     **dict.fromkeys(KINDS, write_conv),
+    "MatMul": write_product,
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"), write_pool),
     "ReduceMean": write_reduce_mean,
     **dict.fromkeys(PER_CHANNEL_KINDS, write_per_channel),
