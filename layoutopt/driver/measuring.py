@@ -37,7 +37,7 @@ def measure(
     final: onnx_ir.Model,
     copies: RunnableCopies,
 ) -> str:
-    """Measure the speed-up, and return the reason why the original should stay; empty unless a loss is shown.
+    """Measure the speed-up, and return the reason why the original should stay, or an empty string.
 
     The report of the measurement is in `job.measurement`, also where nothing can be measured: then with the reason.
 
@@ -166,10 +166,14 @@ def row(sizes: dict[str, int], found: SpeedUp) -> MeasuredReport:
 
 
 def reason_to_keep(rows: Sequence[MeasuredReport]) -> str:
-    """The reason to leave the original alone: a loss that is shown at some size; otherwise empty."""
-    for each in rows:
-        if each.high < 1:
-            return f"measured, the result is slower: {each.low:.2f} to {each.high:.2f} times as fast{_at(each.sizes)}"
+    """The reason to leave the original alone; otherwise empty.
+
+    It is a loss that is shown at some size, or a loss that is more likely than a gain at the sizes of the plan.
+    """
+    for number, each in enumerate(rows):
+        if each.high < 1 or (number == 0 and each.speed_up < 1):
+            found = "the result is slower" if each.high < 1 else "no gain is shown"
+            return f"measured, {found}: {each.low:.2f} to {each.high:.2f} times as fast{_at(each.sizes)}"
     return ""
 
 
