@@ -45,7 +45,7 @@ Epilogues: TypeAlias = Mapping[Op, float]
 _ABSORBED = 0.25
 """The price of an absorbed Transpose, as a fraction of one that runs: in another runtime, or next to other ops, it may run."""
 
-_INNER_KERNEL_FACTOR = 1.001
+INNER_KERNEL_FACTOR = 1.001
 """The price factor of a kernel in a format that the library chooses.
 
 It exceeds 1 so that a plan that declares the format is preferred where only constants would be converted, at no cost.
@@ -167,7 +167,8 @@ class Prices:
         if self.is_default_kernel is not None:
             if op not in self._default_seconds:
                 chosen = (each for each in self._signatures_of_kernels(op, "") if self.is_default_kernel(op, each))
-                self._default_seconds[op] = min((self._seconds_if_fused(op, each) for each in chosen), default=0.0)
+                least = min((self._seconds_if_fused(op, each) for each in chosen), default=0.0)
+                self._default_seconds[op] = INNER_KERNEL_FACTOR * least
             seconds = max(seconds, self._default_seconds[op])
         if self.converts_in_kernels and not isinstance(rule, View):
             kernels = self._signatures_of_kernels(op, signature.device)
@@ -199,7 +200,7 @@ class Prices:
             self.model.conversion_seconds(value, *((canonical, storage) if slot.side == "in" else (storage, canonical)))
             for slot, value, storage, canonical in _converted(op, signature)
         )
-        return _INNER_KERNEL_FACTOR * self._seconds_if_fused(op, signature) + INNER_CONVERSION_FACTOR * conversions
+        return INNER_KERNEL_FACTOR * self._seconds_if_fused(op, signature) + INNER_CONVERSION_FACTOR * conversions
 
     def _standard_conversions(self, op: Op, signature: Signature) -> float:
         """Seconds of the conversions between the formats of the operands and the canonical ones."""

@@ -17,6 +17,7 @@ import layoutopt
 from layoutopt import inference, onnx_io
 from layoutopt.calibrate import price
 from layoutopt.cost import Prices, priced_with
+from layoutopt.cost.prices import INNER_KERNEL_FACTOR
 from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime import DOMAIN, winograd
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
@@ -286,9 +287,24 @@ def test_a_plain_convolution_costs_at_least_a_blocked_one(prices: type[Prices]) 
         assert all(bounded.kernel_seconds(op, each) == inner.kernel_seconds(op, each) for each in blocked)
         least = [inner.kernel_seconds(op, each) for each in blocked if is_chosen_by_default(op, each)]
         if least:
-            assert bounded.kernel_seconds(op, plain) == max(inner.kernel_seconds(op, plain), min(least))
+            assert bounded.kernel_seconds(op, plain) == max(
+                inner.kernel_seconds(op, plain), INNER_KERNEL_FACTOR * min(least)
+            )
         else:
             assert bounded.kernel_seconds(op, plain) == inner.kernel_seconds(op, plain)
+
+
+def test_a_blocked_convolution_of_one_pixel_is_recognised_by_its_filter() -> None:
+    graph = lifted(
+        text_model(
+            '<ir_version: 10, opset_import: ["" : 18]> g (float[1,16,1,1] x) => (y) <float[8,16,1,1] w> { y = Conv(x, w) }'
+        )
+    )
+    (op,) = graph.ops
+    signatures = [rule_of(op).signature(op, dict(each)) for each in load_target("cpu-avx2").preferred_formats(op)]
+    assert [is_chosen_by_default(op, each) for each in signatures] == [
+        each != canonical_signature(op) for each in signatures
+    ]
 
 
 LEFT = ("Add", "Mul", "Relu", "Sigmoid")

@@ -49,6 +49,7 @@ _PASSES = (
     EqualizeMatmulRanks(),
     SimplifyReshapes(),
     FuseIntoConvolutions(),
+    SimplifyReshapes(),
     AvoidSkipLayerNormalization(),
     AvoidPrepacking(),
     UnsignActivations(),

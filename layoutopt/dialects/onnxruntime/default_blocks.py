@@ -47,8 +47,12 @@ def blocks_by_default(op: Op, block: int) -> bool:
 
 
 def is_chosen_by_default(op: Op, signature: Signature) -> bool:
-    """Whether a signature is that of the blocked kernel as which onnxruntime runs an op by itself."""
-    return blocks_by_default(op, max(block_of(signature[X]), block_of(signature[Y])))
+    """Whether a signature is that of the blocked kernel as which onnxruntime runs an op by itself.
+
+    The plain format of an image of one element has the bytes of a blocked one, so that only the filter is blocked.
+    """
+    storages = [each for each in (*signature.inputs, *signature.outputs) if each is not None]
+    return blocks_by_default(op, max(max(block_of(each), _IMAGES.filter_block(each.format)) for each in storages))
 
 
 def _blocks_convolution(op: Op, channels: int, block: int) -> bool:
