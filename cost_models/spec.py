@@ -28,7 +28,7 @@ from layoutopt.ops import OPS_WITHOUT_RULE, rules
 #
 #     *       the axes without a letter, in order: the spatial axes, or the batch axes of matrices
 #     D H W   this spatial axis, if the tensor has it, otherwise nothing: `NDC*` is NCW, NCHW or NDCHW;
-#             of matrices D is the first batch axis
+#             of matrices the first batch axes, which the tensor must have
 #     {C0}    the target's block size for the element type
 #
 # Letters name logical axes by position: N, C of a feature map; O, I (or G, O, I) of a filter, I, O in a
@@ -50,8 +50,8 @@ def check(text: str) -> str:
     if "".join(tokens) != text or tokens.count("*") > 1:
         raise ValueError("not a format; write it like N*C or NC*{C0}c")
     letters = [token for token in tokens if token in ascii_uppercase]
-    lead, named = _split(text)
-    if lead not in _LEADS or len(set(letters)) != len(letters) or (named - {"D"} and _LEADS[lead] == "MN"):
+    lead, _ = _split(text)
+    if lead not in _LEADS or len(set(letters)) != len(letters):
         raise ValueError("does not name the axes; name N C, O I, G O I or M N, each once")
     try:
         for rank in range(len(lead), len(lead) + len(_SPATIAL) + 1):
@@ -76,9 +76,11 @@ def expand(text: str, rank: int, c0: int, swapped: bool = False) -> Format | Non
     free = rank - len(lead)
     if free < 0:
         return None
-    spare = ["D", *(letter for letter in ascii_uppercase if letter not in {*lead, *_SPATIAL})]
+    spare = [letter for letter in ascii_uppercase if letter not in {*lead, *_SPATIAL}]
+    if lead == "MN":
+        spare = [*_SPATIAL, *spare]
     rest = _SPATIAL[3 - free :] if free <= 3 and lead != "MN" else "".join(spare[:free])
-    if "*" not in text and not named.issuperset(rest):
+    if ("*" not in text and not named.issuperset(rest)) or (lead == "MN" and not named.issubset(rest)):
         return None
     axes = lead[::-1] if swapped and lead in ("OI", "MN") else lead
     axes = rest + axes if lead == "MN" else axes + rest
@@ -294,6 +296,8 @@ class KernelSpec(SpecModel):
             raise ValueError("strided is for kernels of the family matmul alone")
         if self.strided and not all(text in ("*MN", "*NM") for text in self.formats.values()):
             raise ValueError("formats of a strided kernel are *MN or *NM")
+        if self.follows and (self.direct or self.strided):
+            raise ValueError("follows is for kernels that require formats alone")
         if (self.align is None) != (self.unaligned_efficiency is None):
             raise ValueError("align and unaligned_efficiency go together")
         return self

@@ -142,27 +142,17 @@ def _is_stored_in(op: Op, builder: OpBuilder, slot: Slot, format: Format) -> boo
     return value is not None and format.fits(value.dims) and builder.format(slot).same_bytes(format, value.dims)
 
 
-_IMAGES = 4  # axes
-
-
 def write_product(op: Op, builder: OpBuilder, arrays: BlockedArrays) -> Results:
-    """Record a product of rows (N, *, K), stored as (N, K/b, *, b), with a packed matrix as a 1x1 convolution of images."""
-    array, block, rank = builder.given_input(0), arrays.filter_block(builder.format(_W)), len(op.y.dims)
-    if array is None or not block or len(op.x.dims) != rank:
+    """Record a product of rows (N, *, K), stored as (N, K/b, *, b), with a packed matrix as a 1x1 convolution."""
+    array, block, last = builder.given_input(0), arrays.filter_block(builder.format(_W)), len(op.y.dims) - 1
+    if array is None or not block or len(op.x.dims) != last + 1:
         return None
-    first = min(rank - 2, 1)  # the first axis of rows
-    axes = (*range(first), rank - 1, *range(first, rank - 1))
-    blocked = Format((*map(Part, axes), Part(rank - 1, block)))
+    blocked = Format((*map(Part, (0, last, *range(1, last))), Part(last, block)))
     if not all(_is_stored_in(op, builder, slot, blocked) for slot in (X, Y)):
         return None
-
-    def image(shape: Shape) -> Shape:
-        *outer, channels = blocked.padded_shape(shape)
-        rows = outer[first:] if rank == _IMAGES else (1, product(outer[first:]))
-        return product(outer[:first]), channels, *rows
-
-    inputs = [builder.reshape(array, image(op.x.dims)), builder.declared_input(1)]
-    result = kernel_call(builder, "Conv", inputs, image(op.y.dims), group=1, kernel_shape=(1, 1))
+    image, target = (arrays.declared_shape(blocked, each.dims) for each in (op.x, op.y))
+    inputs = [builder.reshape(array, image), builder.declared_input(1)]
+    result = kernel_call(builder, "Conv", inputs, target, group=1, kernel_shape=(1, 1))
     return [builder.reshape(result, builder.declared(Y))]
 
 
