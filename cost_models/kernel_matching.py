@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import TypeAlias
 
-from layoutopt.cost import FollowedFormats
+from layoutopt.cost import PropagatedFormats
 from layoutopt.cost_models.spec import KernelSpec, TargetSpec, expand
 from layoutopt.formats import Format, Shape, volume
 from layoutopt.ir.types import DType, Op, Slot
@@ -77,7 +77,7 @@ class BoundKernel(Record):
         modes = self.rule.modes(self.op, formats)
         if modes is None or not modes.is_contiguous:
             return False
-        if self.kernel.strided == "matrices" and modes.has_spare:
+        if self.kernel.strided == "matrices" and max(modes.rows, modes.columns) > 1:
             return False
         if self.kernel.strided != "modes" and not modes.is_strided:
             return self.kernel.strided == "pointers" and modes.is_batched
@@ -139,7 +139,7 @@ def bind(spec: TargetSpec, op: Op, rule: LayoutRule) -> list[BoundKernel]:
             if format is None or not format.fits(shapes[slot]):
                 return None
             formats[slot] = format
-        return FollowedFormats(formats) if kernel.follows else formats
+        return formats if kernel.proposes else PropagatedFormats(formats)
 
     variant = rule.variant(op)
     return [

@@ -77,9 +77,8 @@ def expand(text: str, rank: int, c0: int, swapped: bool = False) -> Format | Non
     if free < 0:
         return None
     spare = [letter for letter in ascii_uppercase if letter not in {*lead, *_SPATIAL}]
-    if lead == "MN":
-        spare = [*_SPATIAL, *spare]
-    rest = _SPATIAL[3 - free :] if free <= 3 and lead != "MN" else "".join(spare[:free])
+    spatial = _SPATIAL[:free] if lead == "MN" else _SPATIAL[3 - free :]
+    rest = spatial if free <= len(_SPATIAL) else "".join(spare[:free])
     if ("*" not in text and not named.issuperset(rest)) or (lead == "MN" and not named.issubset(rest)):
         return None
     axes = lead[::-1] if swapped and lead in ("OI", "MN") else lead
@@ -243,7 +242,7 @@ class KernelSpec(SpecModel):
             run over rows or columns in the place of the batch, "pointers" for one with a pointer per matrix of a batch,
             "modes" for any number of strides. Formats then name the axes of stride 1.
         direct: whether the kernel supports, instead of `formats`, all formats in which the op has a direct lowering.
-        follows: whether the kernel is considered only where a neighbour has one of its formats.
+        proposes: whether its formats are candidates everywhere, and not only where a neighbour has one of them.
         unit: the unit whose peak rate limits the kernel.
         efficiency: fraction of that peak.
         bandwidth_efficiency: fraction of the memory bandwidth; by default that of the target.
@@ -266,7 +265,7 @@ class KernelSpec(SpecModel):
     formats: dict[Role, Template] = Field(default_factory=dict)
     strided: Strided = False
     direct: bool = False
-    follows: bool = False
+    proposes: bool = True
     unit: Text
     efficiency: Fraction
     bandwidth_efficiency: Fraction | None = None
@@ -296,8 +295,8 @@ class KernelSpec(SpecModel):
             raise ValueError("strided is for kernels of the family matmul alone")
         if self.strided and not all(text in ("*MN", "*NM") for text in self.formats.values()):
             raise ValueError("formats of a strided kernel are *MN or *NM")
-        if self.follows and (self.direct or self.strided):
-            raise ValueError("follows is for kernels that require formats alone")
+        if not self.proposes and (self.direct or self.strided):
+            raise ValueError("proposes is for kernels that require formats alone")
         if (self.align is None) != (self.unaligned_efficiency is None):
             raise ValueError("align and unaligned_efficiency go together")
         return self

@@ -4,10 +4,10 @@ from layoutopt.cost.model import (
     CostModel,
     Device,
     DeviceLink,
-    FollowedFormats,
     MeasuredPrices,
     MultiTargetCostModel,
     Platform,
+    PropagatedFormats,
     for_targets,
     targets_of,
 )

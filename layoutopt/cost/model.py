@@ -40,7 +40,7 @@ class CostModel(Protocol):
         """Estimated seconds of a conversion of a tensor between storages; 0 if no byte moves."""
 
 
-class FollowedFormats(dict[Slot, Format]):
+class PropagatedFormats(dict[Slot, Format]):
     """The formats of a kernel that is a candidate only where a neighbour has one of them."""
 
 

@@ -45,8 +45,9 @@ Epilogues: TypeAlias = Mapping[Op, float]
 _ABSORBED = 0.25
 """The price of an absorbed Transpose, as a fraction of one that runs: in another runtime, or next to other ops, it may run."""
 
-_BLOCKS = (8, 16)
-"""The channels in blocks of onnxruntime's convolutions. A head may be an innermost block too, of more elements."""
+BLOCKS = (8, 16)
+"""The channels of a block of onnxruntime's convolutions, without and with AVX-512. An innermost block of another size may be
+that of an attention head."""
 
 INNER_KERNEL_FACTOR = 1.001
 """The price factor of a kernel in a format that the library chooses.
@@ -189,7 +190,7 @@ class Prices:
         """Seconds of the kernel for the signature, or the remaining share if a blocked convolution computes the op."""
         y, storage = next(zip(op.outputs, signature.outputs, strict=True), (None, None))
         share = 1.0
-        if y is not None and storage is not None and any(part.block in _BLOCKS for part in storage.format.parts[-1:]):
+        if y is not None and storage is not None and any(part.block in BLOCKS for part in storage.format.parts[-1:]):
             same = (
                 each is None or value is None or value.shape != y.shape or each.format == storage.format
                 for value, each in zip(op.inputs, signature.inputs, strict=True)

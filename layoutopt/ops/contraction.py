@@ -73,11 +73,6 @@ class ContractionModes(Record):
         return self.is_contiguous and self.summed <= 1 and spare + self.batches <= 1
 
     @property
-    def has_spare(self) -> bool:
-        """Whether rows or columns have a second mode."""
-        return max(self.rows, self.columns) > 1
-
-    @property
     def is_batched(self) -> bool:
         """Whether a batch of products with leading dimensions, at any addresses, computes the contraction."""
         return self.is_contiguous and max(self.rows, self.columns, self.summed) <= 1

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from layoutopt.cost import CostModel, FollowedFormats
+from layoutopt.cost import CostModel, PropagatedFormats
 from layoutopt.errors import PinError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph
@@ -86,9 +86,9 @@ def storage_key(value: Value, storage: Storage | None) -> Key:
 
 
 def _key_at(op: Op, slot: Slot, format: Format) -> Key:
-    """The key of the storage of an operand in a format."""
+    """The key of an operand and its storage in a format."""
     value = op.operand(slot)
-    return () if value is None else storage_key(value, Storage(format))
+    return op, slot, () if value is None else storage_key(value, Storage(format))
 
 
 def signature_key(op: Op, signature: Signature) -> Key:
@@ -215,7 +215,7 @@ class _FormatPropagation:
         classes: the operand classes of each op.
         completed: the pairs of an operand class and a format for which each op has a signature.
         cut: the keys of formats and signatures beyond the limits, with their value or op.
-        followed: the formats of kernels that are candidates only where a neighbour has one of them, by each slot and key.
+        kernels: the formats of kernels that are candidates only where a neighbour has one of them, by operand and storage.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class _FormatPropagation:
         self.classes: dict[Op, Mapping[Slot, Hashable]] = {}
         self.completed: dict[Op, set[Hashable]] = {}
         self.cut: set[Hashable] = set()
-        self.followed: dict[Op, dict[tuple[Slot, Key], dict[Slot, Format]]] = {}
+        self.kernels: dict[Key, PropagatedFormats] = {}
 
     def run(self, pins: Mapping[Value, Format]) -> Candidates:
         for value in self.tree.values:
@@ -265,11 +265,10 @@ class _FormatPropagation:
             self.result.notes[op] = [self.fixed[op]]
         elif rule is not None:
             for formats in self.cost_model.preferred_formats(self.groups.kernel_op(op)):
-                if not isinstance(formats, FollowedFormats):
+                if isinstance(formats, PropagatedFormats):
+                    self.kernels |= {_key_at(op, *each): formats for each in formats.items()}
+                else:
                     self._complete(op, dict(formats))
-                    continue
-                for slot, format in formats.items():
-                    self.followed.setdefault(op, {})[slot, _key_at(op, slot, format)] = dict(formats)
 
     def _with_padding(self, op: Op) -> list[Signature]:
         """The signatures of an op for the padding states that its inputs can have after the ops before it."""
@@ -314,9 +313,9 @@ class _FormatPropagation:
         rule = rule_of(op)
         if rule is None or rule.is_anchor or op in self.fixed or self._is_known(op, rule, slot, format):
             return
-        kernel = self.followed[op].get((slot, _key_at(op, slot, format))) if op in self.followed else None
+        kernel = self.kernels.get(_key_at(op, slot, format))
         if kernel is not None:
-            self._complete(op, kernel)
+            self._complete(op, dict(kernel))
             return
         self._complete(op, {slot: format})
         if rule.has_independent_operands:

@@ -8,13 +8,17 @@ from math import floor
 
 import numpy as np
 import onnx
+import onnx_ir
 import onnxruntime
 import pytest
 from parsed_models import text_model
 from tiers import covering
 
 import layoutopt
+from layoutopt import inference, planner
+from layoutopt.cost_models import load_target
 from layoutopt.cost_models.registry import host_target
+from layoutopt.ops import Y
 from layoutopt.ops.feature_maps import REPEATING_MODES
 from layoutopt.runtime.session import Session
 
@@ -95,6 +99,19 @@ def test_products_of_blocked_rows_are_convolutions(batch: str) -> None:
         "Conv": 3,
         "ReorderOutput": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("body", "is_candidate"),
+    [("c = Relu (x)", False), ("c = Conv <pads = [1,1], group = 32> (x, d)", True)],
+)
+def test_products_in_blocks_are_candidates_next_to_blocks_only(body: str, is_candidate: bool) -> None:
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[1,32,16] x) => (float[1,16,64] y)
+<float[32,1,3] d, float[32,64] w> {{ {body} t = Transpose <perm = [0, 2, 1]> (c) y = MatMul (t, w) }}"""
+    graph = inference.lift(onnx_ir.serde.deserialize_model(text_model(text)))
+    found = planner.propose(planner.RegionTree(graph), load_target("cpu-avx2"), {}).signatures
+    (multiplication,) = (op for op in graph.ops if op.op_type == "MatMul")
+    assert any(str(each[Y]) == "NWC8w" for each in found[multiplication]) == is_candidate
 
 
 SIGNAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[{batch},32,4000] x) => (float[?,?,?] y)

@@ -14,6 +14,7 @@ from parsed_models import text_model
 
 import layoutopt
 from layoutopt.cli import main
+from layoutopt.cost import PropagatedFormats
 from layoutopt.cost_models import (
     RooflineModel,
     RuntimeSpec,
@@ -56,6 +57,7 @@ def message(error: pytest.ExceptionInfo[TargetError]) -> str:
         ("*NM16m{C0}n", 2, "NM16m16n", "MN"),
         ("*NM16m{C0}n", 4, "ABNM16m16n", "ABMN"),
         ("N*C", 6, "NABEFC", "NCABEF"),
+        ("DNHM{C0}n", 4, "DNHM16n", "DHMN"),
     ],
 )
 def test_templates(text: str, rank: int, expected: str, axes: str) -> None:
@@ -192,6 +194,7 @@ def test_faults_of_files_that_inherit_are_located(base: str, child: str, expecte
         ("NC*8c", "NC*{C0}c", ["kernel[0] needs c0.float32 or c0.default"]),
         ("unit =", "direct = true\nunit =", ["kernel[0]", "either formats or strided"]),
         ("unit =", "strided = true\nunit =", ["kernel[0]", "of the family matmul alone"]),
+        ("formats =", "proposes = false\ndirect = true\n#formats =", ["kernel[0]", "that require formats alone"]),
         ("unit =", 'align = { value = 8, source = "x" }\nunit =', ["kernel[0]", "go together"]),
         ("[memory]", "[memory", ["ours.toml:5", "is not TOML"]),
         (
@@ -344,6 +347,15 @@ def op_of(op_type: str, dtype: DType, *shapes: tuple[int, ...], constants: Seque
 def conv(channels: int = 64, *, dtype: DType = DType.FLOAT32) -> Op:
     image = (1, channels, 56, 56)
     return op_of("Conv", dtype, image, (channels, channels, 3, 3), image, constants=[1])
+
+
+@pytest.mark.parametrize(("rank", "has_blocks"), [(2, False), (3, True), (4, True), (5, False)])
+def test_products_of_signals_and_images_have_blocked_kernels(rank: int, has_blocks: bool) -> None:
+    """In other ranks, biases and activations would not be part of the kernel."""
+    x, y = ((*[1] * (rank - 2), 16, extent) for extent in (32, 64))
+    kernels = load_target("cpu-avx2").preferred_formats(op_of("MatMul", DType.FLOAT32, x, (32, 64), y, constants=[1]))
+    assert [each for each in kernels if isinstance(each, PropagatedFormats)] == kernels[1:]
+    assert (len(kernels) == 2) == has_blocks
 
 
 def seconds(model: RooflineModel, op: Op, known: OperandFormats) -> float:

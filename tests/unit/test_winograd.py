@@ -22,6 +22,7 @@ from layoutopt.cost_models import load_target
 from layoutopt.dialects.onnxruntime import DOMAIN, winograd
 from layoutopt.dialects.onnxruntime.default_blocks import find_fused_tensors, is_chosen_by_default
 from layoutopt.dialects.plain_winograd import PlainWinograd
+from layoutopt.formats import Format
 from layoutopt.ir.graph import Graph, is_cast
 from layoutopt.ir.types import Op, Signature
 from layoutopt.kernel_times.kernels import LoweredKernel
@@ -347,3 +348,16 @@ def test_what_the_dialect_fuses_costs_less_in_blocks(body: str, fused: set[str])
         }
         left = {name for node in result.proto.graph.node for name in node.output if node.op_type in LEFT}
         assert not {name.split("__")[0] for name in left} & blocked_names & fused
+
+
+@pytest.mark.parametrize(("format", "is_fused"), [("NWC8w", True), ("NWC32w", False), ("NCW", False)])
+def test_an_op_is_fused_in_formats_of_convolutions_only(format: str, is_fused: bool) -> None:
+    """Heads of 32 elements are an innermost block too."""
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[1,16,64] x, float[1,16,64] r) => (y) { y = Add(x, r) }'
+    (op,) = lifted(text_model(text)).ops
+    rule, model = rule_of(op), load_target("cpu-avx2")
+    assert rule is not None
+    signature = rule.signature(op, dict.fromkeys(op.slots(), Format.parse(format, "NCW")))
+    assert isinstance(signature, Signature)
+    price = Prices(model, fused_tensors={"y": 0.0}).kernel_seconds(op, signature)
+    assert price == (0.0 if is_fused else model.kernel_seconds(op, signature))

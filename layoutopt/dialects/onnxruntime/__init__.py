@@ -47,9 +47,8 @@ from layoutopt.passes import RemoveDead, ShareConstants
 
 _PASSES = (
     EqualizeMatmulRanks(),
-    SimplifyReshapes(),
     FuseIntoConvolutions(),
-    SimplifyReshapes(),
+    SimplifyReshapes(),  # those on both sides of a fused op
     AvoidSkipLayerNormalization(),
     AvoidPrepacking(),
     UnsignActivations(),

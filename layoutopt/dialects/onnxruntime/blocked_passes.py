@@ -8,7 +8,8 @@ from importlib.metadata import version
 import numpy as np
 from msgspec import field
 
-from layoutopt.dialects.onnxruntime.writers import BLOCKS, DOMAIN
+from layoutopt.cost.prices import BLOCKS
+from layoutopt.dialects.onnxruntime.writers import DOMAIN
 from layoutopt.formats import Shape
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import Array, Attribute, Op, Value, float32_type
@@ -71,7 +72,7 @@ class FuseIntoConvolutions(Pass):
 
 
 def _fuse_affine(graph: Graph, conv: Op) -> None:
-    """Merge two depthwise 1x1 convolutions, (x * s1 + t1) * s2 + t2 is one; or take a shift as the bias of any other one."""
+    """Merge a depthwise 1x1 convolution into another one before it, or a shift into the bias of any convolution before it."""
     before, second = _fusable_conv(graph, conv.x), _affine_of(conv)
     if before is None or second is None:
         return

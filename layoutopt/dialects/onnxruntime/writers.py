@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from layoutopt.cost.prices import BLOCKS
 from layoutopt.formats import Format, Part, Shape, product
 from layoutopt.ir.types import Array, Attribute, Attributes, Op, Slot, Value, float32_type
 from layoutopt.ops import X, Y, estimated_extent, estimated_volume, rule_of
@@ -18,7 +19,6 @@ from layoutopt.ops.normalization import KIND, ExportedGroupNormalization, normal
 from layoutopt.record import Record
 
 DOMAIN = "com.microsoft.nchwc"
-BLOCKS = (8, 16)  # without and with AVX-512
 
 
 class BlockedArrays(Record):
