@@ -67,6 +67,9 @@ def is_per_tensor(value: Value | None) -> bool:
     return value is None or value.shape in ((), (1,))
 
 
+_PER_AXIS_SINCE = 13
+
+
 class QdqOp(AxiswiseRule):
     """A conversion between floating point and integers with a scale."""
 
@@ -87,6 +90,8 @@ class QdqOp(AxiswiseRule):
     @override
     def inapplicability(self, op: Op) -> str:
         is_vector = rank_of(op.inputs[SCALE]) == 1 and not op.integer("block_size")
+        if self.axis(op) is not None and not op.domain and op.version < _PER_AXIS_SINCE:
+            return "at its opset a scale is one number"
         return "" if self.axis(op) is None or is_vector else "the scale is neither a scalar nor a vector"
 
     def axes(self, op: Op) -> Axes:
@@ -398,13 +403,15 @@ _ALL_TYPES_TRANSPOSE_OPSET = 21  # since this opset Transpose supports all quant
 
 
 def commuted_attributes(qdq_op: Op, view: Op) -> Attributes | None:
-    """The attributes of a Q/DQ op that is exchanged with an adjacent view op.
+    """The attributes of a Q/DQ op that is exchanged with an adjacent view op, or of a DequantizeLinear with a Slice behind it.
 
-    None if the two do not commute: the view op splits or merges the axis of the scale, quantisation is blocked, or a runtime
-    may lack the view op for the integers.
+    None if the two do not commute: the view op splits or merges the axis of the scale, the scale of sliced integers has an
+    axis, quantisation is blocked, or a runtime may lack the view op for the integers.
     """
     rule, view_rule = rule_of(qdq_op), rule_of(view)
-    if not isinstance(rule, QdqOp) or not isinstance(view_rule, View) or rule.canonical_reason(qdq_op):
+    if not isinstance(rule, QdqOp) or rule.canonical_reason(qdq_op):
+        return None
+    if not isinstance(view_rule, View) and not (view.kind == "Slice" and isinstance(rule, Dequantize)):
         return None
     integers = qdq_op.x if isinstance(rule, Dequantize) else qdq_op.y
     is_byte = integers.dtype is not None and integers.dtype.bits >= _BYTE_BITS and not integers.dtype.is_float
@@ -413,6 +420,8 @@ def commuted_attributes(qdq_op: Op, view: Op) -> Attributes | None:
     axis = rule.axis(qdq_op)
     if axis is None:
         return dict(qdq_op.attributes)
+    if not isinstance(view_rule, View):
+        return None
     axes = {before: view_rule.unmerged_axis(view, before) for before in range(view.x.rank or 0)}
     if isinstance(rule, Quantize):
         axes = {after: before for before, after in axes.items() if after is not None}
