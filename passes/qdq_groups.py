@@ -19,7 +19,7 @@ from layoutopt.planner import planned_qdq_groups
 
 
 class HoistFromQdqGroups(Pass):
-    """Move Transposes and Reshapes out of QDQ groups, onto integers.
+    """Move Transposes and Reshapes out of QDQ groups, onto integers, and Slices in front of DequantizeLinears per tensor.
 
     before: q -> DequantizeLinear -> Transpose -> Conv -> Reshape -> QuantizeLinear -> p
     after:  q -> Transpose -> DequantizeLinear -> Conv -> QuantizeLinear -> Reshape -> p

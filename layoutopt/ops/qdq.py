@@ -67,9 +67,6 @@ def is_per_tensor(value: Value | None) -> bool:
     return value is None or value.shape in ((), (1,))
 
 
-_PER_AXIS_SINCE = 13
-
-
 class QdqOp(AxiswiseRule):
     """A conversion between floating point and integers with a scale."""
 
@@ -89,10 +86,12 @@ class QdqOp(AxiswiseRule):
 
     @override
     def inapplicability(self, op: Op) -> str:
+        if self.axis(op) is None:
+            return ""
+        if op.version < 13 and not op.domain:
+            return "before opset 13 it has one scale"
         is_vector = rank_of(op.inputs[SCALE]) == 1 and not op.integer("block_size")
-        if self.axis(op) is not None and not op.domain and op.version < _PER_AXIS_SINCE:
-            return "at its opset a scale is one number"
-        return "" if self.axis(op) is None or is_vector else "the scale is neither a scalar nor a vector"
+        return "" if is_vector else "the scale is neither a scalar nor a vector"
 
     def axes(self, op: Op) -> Axes:
         """y has the axes of x; the scale and the zero point have one of them if per axis."""

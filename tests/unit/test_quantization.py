@@ -200,6 +200,15 @@ def test_int8_at_outputs_is_loaded_as_it_is_by_default(
         assert np.abs(want - got).max() < (1e-4 * np.abs(want).max() if name == "c" else step), name
 
 
+def test_a_scale_per_axis_before_opset_13_keeps_canonical_formats() -> None:
+    """In other formats the DequantizeLinear would get an attribute `axis`, which its opset does not have."""
+    text = """<ir_version: 5, opset_import: ["" : 10]> g (uint8[1,3,4,5] q) => (float[1,3,4,5] y)
+<float[3] s = {0.1, 0.2, 0.3}, uint8[3] z = {1, 2, 3}> { d = DequantizeLinear (q, s, z) y = Relu (d) }"""
+    result = layoutopt.optimize(text_model(text), "gpu-hopper", dialect="ops", pins={"y": "NHWC"}, verify=False)
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert [op.op_type for op in result.graph.ops] == ["DequantizeLinear", "Relu", "CastData"]
+
+
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
 
 
