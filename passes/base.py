@@ -96,6 +96,12 @@ class PassContext(Struct):
     platform: Platform | None = None
     devices: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def has_to_gain(self) -> bool:
+        """Whether the original stays unless the plan is faster: not if formats or devices are given, nor for other gains."""
+        # The baseline has packed weights, which training changes.
+        return not self.pins and self.platform is None and self.sessions != "fast" and self.mode != "training"
+
     def prices_at(self, sizes: Sizes, model: CostModel | None = None) -> CostModel:
         """The prices of the ops of the graph at given sizes, with the runtime's epilogues; `cost_model` by default."""
         return priced_with(self.cost_model if model is None else model, sizes=sizes, epilogues=self.epilogues)
@@ -129,6 +135,7 @@ class Pass(ABC):
         justifies_rewrite: whether a change by this pass is a reason to rewrite a model that no plan makes faster.
         handles_bodies: whether it runs once, on the main graph, and handles bodies itself; if not, it runs on every graph,
             bodies first.
+        needs_constants: whether it does not run in training, which changes weights.
         before: for the pass of an extension: the name of the pass before whose first run it is inserted.
         after: for the pass of an extension: the name of the pass after whose last run it is inserted. It sets either this or
             `before`.
@@ -137,6 +144,7 @@ class Pass(ABC):
     name: ClassVar[str]
     justifies_rewrite: ClassVar[bool] = True
     handles_bodies: ClassVar[bool] = False
+    needs_constants: ClassVar[bool] = False
     before: ClassVar[str] = ""
     after: ClassVar[str] = ""
 
@@ -208,6 +216,8 @@ class Pipeline:
 
 def _run(step: Pass, graph: Graph, context: PassContext) -> None:
     """Run one pass; an exception gets a note with the names of the pass and of the graph."""
+    if step.needs_constants and context.mode == "training":
+        return
     for each in [graph] if step.handles_bodies else reversed(regions_with_rule(graph)):
         try:
             step.run(each, context)

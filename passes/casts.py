@@ -287,11 +287,10 @@ class PretransformWeights(Pass):
     name = "pretransform-weights"
     justifies_rewrite = False
     handles_bodies = True
+    needs_constants = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Replace every cast of a constant by a constant; in training mode weights change, so all casts stay."""
-        if context.mode == "training":
-            return
         regions = graph.regions()
         casts = [_Cast(each, op, source) for each in regions for op in each.ops if (source := _constant_source(op))]
         holders = Counter(value.data for each in regions for value in each.values if value.data is not None)

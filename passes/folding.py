@@ -34,11 +34,10 @@ class FoldAffines(Pass):
 
     name = "fold-affines"
     handles_bodies = True
+    needs_constants = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fold in all bodies, the innermost first, and in the main graph, within one budget."""
-        if context.mode == "training":
-            return
         budget = _Budget(context, self, context.budget(self, graph))
         for each in reversed(regions_with_rule(graph)):
             self._run(each, context, budget)
@@ -385,11 +384,10 @@ class FoldScores(Pass):
 
     name = "fold-scores"
     handles_bodies = True
+    needs_constants = True  # a parameter may become zero, and two parameters stay two
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fold in the graph and its bodies: factors, then addends from the first to the last, within one budget."""
-        if context.mode == "training":  # a parameter may become zero, and two parameters stay two
-            return
         budget = _Budget(context, self, context.budget(self, graph))
         for each in regions_with_rule(graph):
             for op in each.ops:

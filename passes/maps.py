@@ -184,11 +184,10 @@ class MoveMaps(Pass):
     """
 
     name = "move-maps"
+    needs_constants = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Move every map, then the maps that a move creates; it terminates, because each move takes fewer operations."""
-        if context.mode == "training":
-            return
         for op in graph.ops:
             _remove_identity(graph, op)
         seen: set[Op] = set()
@@ -352,11 +351,10 @@ class MergeMaps(Pass):
     """
 
     name = "merge-maps"
+    needs_constants = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Merge in topological order, so that a chain of maps ends as one map, at the place of its last."""
-        if context.mode == "training":
-            return
         for op in graph.ops:
             axis = facts(op).mapped_axis(op) if op in graph else None
             if axis is not None and (reason := _merge(graph, op, axis)):

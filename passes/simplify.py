@@ -115,11 +115,10 @@ class FoldConstants(Pass):
     name = "fold-constants"
     justifies_rewrite = False
     handles_bodies = True
+    needs_constants = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Fold until nothing changes, since constants determine shapes and branches, and shapes are constants."""
-        if context.mode == "training":
-            return
         for _ in range(_ROUNDS):
             found = False
             graphs = [graph]
@@ -390,11 +389,10 @@ class FusePatterns(Pass):
     """
 
     name = "fuse-patterns"
+    needs_constants = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Match the patterns at every op, in topological order."""
-        if context.mode == "training":
-            return
         for op in graph.ops:
             for pattern in patterns_at(op):
                 if op not in graph or not self.is_applicable(pattern, context):

@@ -8,7 +8,7 @@ import onnx_ir
 from msgspec.structs import replace
 
 from layoutopt.driver.job import Job
-from layoutopt.driver.prices import VARIABLE
+from layoutopt.driver.prices import VARIABLE, may_gain
 from layoutopt.errors import LayoutoptError
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.sizes import Sizes, symbols
@@ -50,6 +50,7 @@ def measure(
         copies: the models as Runnables.
     """
     reason, rows, skipped = obstacle(job, source), list[MeasuredReport](), list[dict[str, int]]()
+    kept = ""  # the reason if nothing is measured
     if not reason:
         job.progress("measuring")
         try:
@@ -61,8 +62,10 @@ def measure(
         except RUN_OR_MEMORY_ERRORS as error:
             program = f"{job.engine.name}: " if job.engine is not None else ""
             reason = f"{program}{error_message(error)}"
+            if job.context.has_to_gain and not may_gain(job.gain, job.context.growth.requests):
+                kept = f"no gain is estimated, and none is measured: {reason}"
     job.measurement = MeasurementReport(threads=job.options.threads, reason=reason, sizes=rows, skipped=skipped)
-    return reason_to_keep(rows)
+    return kept or reason_to_keep(rows)
 
 
 def obstacle(job: Job, source: onnx_ir.Model) -> str:

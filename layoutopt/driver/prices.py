@@ -239,6 +239,12 @@ def reason_of_loss(gain: GainReport | None, requests: Iterable[GrowthRequest]) -
     return f"the best plan is estimated to be slower than the original{growth}: {slower}"
 
 
+def may_gain(gain: GainReport | None, requests: Iterable[GrowthRequest]) -> bool:
+    """Whether the plan is estimated to be faster, or has no estimate."""
+    gain = within_growth(gain, requests)
+    return gain is None or gain.seconds_after < gain.seconds_before * (1 - _NEGLIGIBLE)
+
+
 def check_bound(plan: Plan) -> None:
     """Check that the lower bound has the prices of the estimates.
 

@@ -108,10 +108,8 @@ def lower(job: Job, graph: Graph) -> Graph | str:
     context.block = job.dialect.block(graph)
     lowered = job.dialect.lower(graph)
     job.passes += Pipeline(lowered_passes(job.dialect)).run(lowered, context, job.watch)
-    # The baseline has packed weights, which training changes.
-    is_tried = context.pins or context.platform or context.sessions == "fast" or context.mode == "training"
-    reason = context.reason_to_keep or ("" if is_tried else reason_of_loss(job.gain, context.growth.requests))
-    return reason or lowered
+    loss = reason_of_loss(job.gain, context.growth.requests) if context.has_to_gain else ""
+    return context.reason_to_keep or loss or lowered
 
 
 def emit(job: Job, source: onnx_ir.Model, lowered: Graph) -> Outcome:

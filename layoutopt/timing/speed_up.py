@@ -57,7 +57,8 @@ class SpeedUp(Record):
     def disturbance(self) -> str:
         """The reason why the machine was too busy for a measurement; empty if it was not."""
         null, runs = self.null, self.runs
-        is_narrow = null.high - null.low <= max(_MAX_NULL_WIDTH, runs.low - 1)  # or as narrow as the gain
+        # or as narrow as the gain or loss
+        is_narrow = null.high - null.low <= max(_MAX_NULL_WIDTH, runs.low - 1, 1 - runs.high)
         if null.verdict != "no difference shown" or not is_narrow:
             return f"the original is {null.low:.2f} to {null.high:.2f} times as fast as itself"
         is_clear = runs.low**2 > runs.value and runs.low <= self.fastest <= runs.high

@@ -257,7 +257,7 @@ def test_every_size_of_the_plan_is_measured(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("field", "update", "cause"),
     [
-        ("null", {"low": 0.9, "high": 1.2}, "the original is 0.90 to 1.20 times as fast as itself"),
+        ("null", {"low": 0.9, "high": 1.5}, "the original is 0.90 to 1.50 times as fast as itself"),
         ("runs", {"low": 0.4, "high": 0.6, "disturbed": 7}, "the speed-up may be 0.40 to 0.60, and 7 of 12 blocks"),
     ],
 )
@@ -273,6 +273,24 @@ def test_a_busy_machine_takes_no_gain_away(
     assert report.changed and report.measurement is not None and not report.measurement.sizes
     text = next(each.text for each in report.facts if each.label == "speed")
     assert f"not measured: this machine is busy: {cause}" in text and "; run it again without other programs" in text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.45, 1.05, "measured, the result is slower: 0.33 to 0.33 times as fast"),
+        (0.45, 1.20, "no gain is estimated, and none is measured: this machine is busy: the original is 0.45 to 1.20"),
+    ],
+)
+def test_a_busy_machine_hides_no_loss(monkeypatch: pytest.MonkeyPatch, low: float, high: float, text: str) -> None:
+    """A loss that is larger than the noise is measured; if nothing is, a plan without an estimated gain is not written."""
+    monkeypatch.delenv(VARIABLE)
+    (slower, _) = measured_at_sizes(1.0, 3.0)
+    busy = msgspec.structs.replace(slower, null=slower.null.model_copy(update={"low": low, "high": high}))
+    monkeypatch.setattr("layoutopt.driver.measuring.speed_ups", lambda blocks, _: [busy for _ in blocks[0].runs[0]])
+    monkeypatch.setattr("layoutopt.driver.measuring.may_gain", lambda *_: False)
+    report = layoutopt.optimize(onnx.parser.parse_model(MODEL), "cpu").report
+    assert not report.changed and report.reason.startswith(text)
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,11 @@ class AvoidPrepacking(Pass):
     name = "avoid-prepacking"
     justifies_rewrite = False
     handles_bodies = True
+    needs_constants = True
 
     def run(self, graph: Graph, context: PassContext) -> None:
         """Change the constants all of whose readers, in the main graph and its bodies, are products that qualify."""
-        if context.mode == "training" or context.sessions != "fast":
+        if context.sessions != "fast":
             return
         graphs = regions_with_rule(graph)
         share(op.inputs[1] for each in graphs for op in each.ops if op.kind == "MatMul" and op.inputs[1] is not None)
