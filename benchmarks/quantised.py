@@ -5,11 +5,11 @@
     python benchmarks/quantised.py profile NETWORK    the time per op type, before and after
     python benchmarks/quantised.py kernels            the times in layoutopt/dialects/onnxruntime/integer_chains.py
 
-Networks may be those of examples/zoo/deployed, too. They are quantised by onnxruntime: QDQ form, weights per channel,
+Networks may be those of examples/zoo/deployed, too, and light models of the onnx package. They are quantised by onnxruntime: QDQ form, weights per channel,
 activations per tensor, calibrated on two random inputs. Weights have 7 bits (`reduce_range`), as onnxruntime recommends for
 CPUs without VNNI: their kernels saturate sums of two products of 8 bits. The last op stays in floating point, so that outputs
-are not rounded to a constant, and so does AveragePool, of which QLinearAveragePool returns zeros where the kernel is larger
-than the image (efficientnet_b0). Every ratio is the median of pairs of runs, the two models in turns; `spread` has its
+are not rounded to a constant, and so does an AveragePool of efficientnet_b0, whose kernel is larger than the image: there
+QLinearAveragePool returns zeros. Every ratio is the median of pairs of runs, the two models in turns; `spread` has its
 quartiles. Times are those of the thread on its core.
 
 With `signed`, activations and weights are int8 of 8 bits, per tensor, as by default in onnxruntime's `quantize_static`. The
@@ -25,8 +25,9 @@ from tempfile import TemporaryDirectory
 from time import thread_time
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+sys.path[:0] = [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parents[1] / "tests" / "e2e")]
 
+import light
 import numpy as np
 import onnx
 import zoo
@@ -68,11 +69,15 @@ def feed_of(session: Any, seed: int) -> Feed:
 def forms(network: str, folder: Path, *, signed: bool = False) -> tuple[Path, Path, layoutopt.Report]:
     """The quantised network, the result of `optimize`, and its report; `signed` is the form with activations of int8."""
     source = folder / f"{network}.onnx"
-    model = zoo.filled(onnx.load(next(zoo.FOLDER.rglob(f"{network}.onnx"))))
+    if network in light.NAMES:
+        model = onnx.version_converter.convert_version(light.load(network), 13)
+    else:
+        model = zoo.filled(onnx.load(next(zoo.FOLDER.rglob(f"{network}.onnx"))))
     onnx.save(model, source)
     graph = model.graph
     outputs = {each.name for each in graph.output}
-    kept = [node.name for node in graph.node if not outputs.isdisjoint(node.output) or node.op_type == "AveragePool"]
+    floating = {"AveragePool"} if network == "efficientnet_b0" else set()
+    kept = [node.name for node in graph.node if not outputs.isdisjoint(node.output) or node.op_type in floating]
     options = {"per_channel": not signed, "reduce_range": not signed}
     path = quantized(source, folder=folder, nodes_to_exclude=kept, **options)
     result = layoutopt.optimize(path, "cpu", measure=False)

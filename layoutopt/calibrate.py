@@ -37,7 +37,7 @@ from layoutopt.errors import TargetError
 from layoutopt.formats import Format
 from layoutopt.ir.graph import DOMAIN, cast_storages, is_cast
 from layoutopt.ir.types import DType, Op, Signature, TensorType
-from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant
+from layoutopt.kernel_times.kernels import LoweredKernel, random_constant
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes
 from layoutopt.ops import X, Y, canonical_signature, rule_of
 from layoutopt.record import Record
@@ -386,7 +386,7 @@ def _parsed(text: Template, **parts: int | str) -> Iterator[Op]:
     graph = inference.lift(onnx_ir.from_proto(model))
     for value in graph.inputs:
         if value.name.startswith("w"):
-            value.data = RandomConstant(tuple(map(int, value.shape or ())))
+            value.data = random_constant(value.dims)
     yield from graph.ops
 
 

@@ -30,7 +30,19 @@ from layoutopt.formats.catalog import Entry, c0, entries, fractal_nz
 from layoutopt.formats.extent import static_shape
 from layoutopt.ir.graph import DOMAIN, Graph, cast_storages, is_cast
 from layoutopt.ir.sizes import is_symbolic
-from layoutopt.ir.types import Array, Attributes, Data, DType, Op, Operands, Signature, Slot, Storage, Value
+from layoutopt.ir.types import (
+    Array,
+    Attributes,
+    ComputedData,
+    Data,
+    DType,
+    Op,
+    Operands,
+    Signature,
+    Slot,
+    Storage,
+    Value,
+)
 from layoutopt.ops import X, Y, rule_of
 from layoutopt.ops.builder import OpBuilder, write_plain
 from layoutopt.record import Record
@@ -186,21 +198,8 @@ class PackedFilter(Record):
         return self.storage.physical_shape(self.shape)
 
 
-class PackedFilterData(Record):
-    """The elements of `data`, of `bits` bits each, packed as `filter` declares; they are computed whenever they are read."""
-
-    data: Data
-    filter: PackedFilter
-    bits: int
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return prod(self.filter.physical_shape) * self.bits // 8
-
-    def numpy(self) -> Array:
-        """The physical array."""
-        return pack_filter(self.data.numpy().reshape(self.filter.shape), self.filter.storage)
+def _packed(data: Data, filter: PackedFilter) -> Array:
+    return pack_filter(data.numpy().reshape(filter.shape), filter.storage)
 
 
 def packed_filter(op: Op) -> PackedFilter | None:
@@ -252,8 +251,8 @@ def read_packed_filter(graph: Graph, op: Op, builder: OpBuilder, filter: PackedF
 def _packed_constant(graph: Graph, weight: Value, filter: PackedFilter) -> Value:
     """The constant with the packed filter, which all ops with the same packing of a filter share."""
     assert weight.data is not None and weight.dtype is not None
-    stem = f"{weight.tensor}__{filter.name}"
-    data, known = PackedFilterData(weight.data, filter, weight.dtype.bits), graph.find(stem)
+    stem, nbytes = f"{weight.tensor}__{filter.name}", prod(filter.physical_shape) * weight.dtype.bits // 8
+    data, known = ComputedData(nbytes, _packed, (weight.data, filter)), graph.find(stem)
     if known is not None and known.data == data:
         return known
     return graph.new_value(stem, weight.type_with(filter.physical_shape), data=data, tensor=weight.tensor)

@@ -4,7 +4,7 @@ A *logical tensor* is what ONNX defines: axes in its order, and a logical shape.
 way its elements are stored: a `Format`, the state of the padding elements of that format, and the device of a platform.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum, IntEnum
 from functools import cache
@@ -234,6 +234,18 @@ class ArrayData:
     def numpy(self) -> Array:
         """The elements."""
         return self.array
+
+
+class ComputedData(Record):
+    """Elements that are computed whenever they are read; equal if the function and its arguments are."""
+
+    nbytes: int
+    compute: Callable[..., Array]
+    arguments: tuple[object, ...]
+
+    def numpy(self) -> Array:
+        """The elements."""
+        return self.compute(*self.arguments)
 
 
 class Opaque(Record, eq=False):

@@ -37,10 +37,10 @@ from layoutopt.dialects.onnxruntime.default_blocks import block_of
 from layoutopt.dialects.onnxruntime.winograd import alternatives
 from layoutopt.dialects.onnxruntime.writers import BlockedArrays
 from layoutopt.files import scratch_folder
-from layoutopt.formats import Format
+from layoutopt.formats import Format, Shape
 from layoutopt.ir.graph import CAST, DOMAIN, Graph, to_text
 from layoutopt.ir.sizes import is_symbolic
-from layoutopt.ir.types import Array, DType, Op, Opaque, Signature, Slot, Storage, TensorType, Value
+from layoutopt.ir.types import Array, ComputedData, DType, Op, Opaque, Signature, Slot, Storage, TensorType, Value
 from layoutopt.ops import X
 from layoutopt.record import Record
 from layoutopt.runtime.engines import Engine
@@ -74,19 +74,10 @@ def small_numbers(shape: tuple[int, ...]) -> Array:
     return numbers
 
 
-class RandomConstant(Record):
-    """A lazy float32 constant of small random numbers."""
-
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return 4 * prod(self.shape)
-
-    def numpy(self) -> Array:
-        """The elements."""
-        return small_numbers(self.shape)
+def random_constant(shape: Shape) -> ComputedData:
+    """A lazy float32 constant of small random numbers; its extents are known."""
+    extents = tuple(map(int, shape))
+    return ComputedData(4 * prod(extents), small_numbers, (extents,))
 
 
 class LoweredKernel(Record, eq=False, dict=True):
@@ -175,7 +166,7 @@ def _kernel_value(value: Value, name: str, format: Format | None) -> Value:
     """An operand of a kernel; its elements are random unless the time may depend on them: axes, sizes, bounds."""
     data = value.data
     if data is not None and value.dtype is DType.FLOAT32 and prod(map(int, value.dims)) > _KEPT:
-        data = RandomConstant(tuple(map(int, value.dims)))
+        data = random_constant(value.dims)
     return Value(name, value.type, storage=None if format is None else Storage(format), data=data)
 
 

@@ -251,6 +251,10 @@ class LayoutRule:
         """The axis along which all inputs are concatenated to the result; None if the op does anything else."""
         return None
 
+    def reduced_axes(self, op: Op) -> tuple[int, ...] | None:
+        """The axes that a Reduce* reduces, sorted; None if they are computed."""
+        return ()
+
     def averaged_axes(self, op: Op) -> frozenset[int] | None:
         """The axes along which results are means of elements of x, with weights that sum to one; None if it computes no means.
 

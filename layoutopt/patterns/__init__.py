@@ -28,6 +28,7 @@ _REFORMULATIONS: Mapping[str, Reformulation] = {
     "Transpose": gathered_rows,
 }
 _OF_ONNXRUNTIME: Mapping[str, Reformulation] = {
+    "LRN": norms.lrn_by_convolution,
     "ReduceL2": norm_by_product,
     "Reshape": gathered_patches,
     "Transpose": _rows_or_blocks,

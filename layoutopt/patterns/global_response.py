@@ -9,6 +9,7 @@ import numpy as np
 
 from layoutopt.ir.graph import Graph
 from layoutopt.ir.types import DType, Op, Value
+from layoutopt.ops.base import facts
 from layoutopt.patterns.base import Match, find, reshaped, tree
 
 _RESPONSE = tree("Add", "x", tree("Add", tree("Mul", tree("Mul", "x", "norm"), "scale"), "shift"))
@@ -63,10 +64,12 @@ def norm_by_product(graph: Graph, op: Op) -> Value | None:
     if x.dtype is not DType.FLOAT32 or x.shape is None or len(x.shape) < 3 or y.rank != x.rank:
         return None
     batch, *image, columns = x.shape
-    found = op.integers("axes") or op.elements(1) or ()
-    axes = {axis % len(x.shape) for axis in found if isinstance(axis, int)}
     numbers = [extent for extent in (*image, columns) if isinstance(extent, int)]
-    if axes != {*range(1, len(image) + 1)} or len(numbers) <= len(image) or prod(numbers) < _MANY:
+    if (
+        facts(op).reduced_axes(op) != (*range(1, len(image) + 1),)
+        or len(numbers) <= len(image)
+        or prod(numbers) < _MANY
+    ):
         return None
     rows, stem = prod(numbers[:-1]), f"{y.name}/squares"
     squares = graph.new_result("Mul", (x, x), x.type, stem, op)

@@ -1,4 +1,4 @@
-"""Fusion patterns of normalisations: root mean square, and by groups of channels."""
+"""Fusion patterns of normalisations: root mean square, and by groups of channels; LRN by a convolution."""
 
 from typing import TypeGuard
 
@@ -48,8 +48,12 @@ class RmsNormalization(FusionPattern):
         if any(number(found.values.get(name)) not in (None, expected) for name, expected in _NUMBERS.items()):
             return None
         reduce, added = found.op("ReduceMean"), number(epsilon) or 0.0
-        axes = reduce.integers("axes") or reduce.elements(1) or ()
-        if added <= 0 or not x.shape or axes not in ((-1,), (len(x.shape) - 1,)) or not reduce.integer("keepdims", 1):
+        if (
+            added <= 0
+            or not x.shape
+            or facts(reduce).reduced_axes(reduce) != (len(x.shape) - 1,)
+            or not reduce.integer("keepdims", 1)
+        ):
             return None
         is_scale = scale.is_constant and scale.shape == x.shape[-1:] and scale.dtype is x.dtype is DType.FLOAT32
         if not is_scale or op.y.shape != x.shape:
@@ -144,3 +148,33 @@ def _can_fold(reader: Op | None, value: Value | None, affine: Affine) -> bool:
 def _parameter(result: Value, stem: str, numbers: Array) -> Value:
     type = result.type_with(numbers.shape)
     return Value(f"{result.name}/{stem}", type, data=ArrayData(numbers.astype(type.dtype.numpy)))
+
+
+_ROOTS = 0.75  # the exponent of the square root times its own square root
+
+
+def lrn_by_convolution(graph: Graph, op: Op) -> Value | None:
+    """The result of an LRN with the usual exponent, by new ops, of which one is a 1x1 convolution.
+
+    before: x -> LRN {size = 5, beta = 0.75} -> y
+    after:  x -> Mul(x, x) -> Conv(a band of alpha / size, bias) -> r = Sqrt, s = Sqrt(r) -> Div(x, Mul(r, s)) -> y
+
+    onnxruntime's LRN takes 17.4 ms for 192 x 55 x 55 elements, the other ops 3.5 (1.32, one thread, AVX2). The definition:
+    Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, section 3.3.
+    """
+    x, attributes = op.x, {"alpha": 1e-4, "beta": _ROOTS, "bias": 1.0, **op.attributes}
+    channels, alpha = x.shape[1] if x.shape and len(x.shape) > 2 else None, attributes["alpha"]
+    if x.dtype is not DType.FLOAT32 or not isinstance(channels, int) or attributes["beta"] != _ROOTS:
+        return None
+    assert isinstance(alpha, float)
+    size, stem = op.integer("size"), f"{op.y.name}/squares"
+    band = np.tri(channels, k=size // 2) - np.tri(channels, k=-((size + 1) // 2))
+    filters = (alpha / size * band).astype(np.float32).reshape(channels, channels, *[1] * (len(x.dims) - 2))
+    biases = np.full(channels, attributes["bias"], np.float32)
+    constants = [graph.new_constant(each, stem) for each in (filters, biases)]
+    squares = graph.new_result("Mul", (x, x), x.type, stem, op)
+    value = graph.new_result("Conv", (squares, *constants), x.type, f"{stem}/sum", op)
+    root = graph.new_result("Sqrt", (value,), x.type, f"{stem}/root", op)
+    other = graph.new_result("Sqrt", (root,), x.type, f"{stem}/root", op)
+    power = graph.new_result("Mul", (root, other), x.type, f"{stem}/power", op)
+    return graph.new_result("Div", (x, power), op.y.type, f"{stem}/quotient", op)

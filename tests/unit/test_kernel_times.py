@@ -16,7 +16,7 @@ from layoutopt.cost_models.registry import host_target
 from layoutopt.errors import TargetError
 from layoutopt.ir.types import DType, Op, TensorType, Value
 from layoutopt.kernel_times import kernels as timer
-from layoutopt.kernel_times.kernels import LoweredKernel, RandomConstant, time_kernels
+from layoutopt.kernel_times.kernels import LoweredKernel, random_constant, time_kernels
 from layoutopt.kernel_times.store import KernelStore, Machine, RequestedTimes
 
 
@@ -90,7 +90,7 @@ def test_the_overhead_of_a_run_is_no_part_of_a_kernel(monkeypatch: pytest.Monkey
 def test_kernels_with_large_constants_have_no_times(rows: int, is_timed: bool) -> None:
     """The session of a filter of more than 128 MiB takes longer than those of all other kernels."""
     columns = 2048
-    weights = Value("w", TensorType(DType.FLOAT32, (rows, columns)), data=RandomConstant((rows, columns)))
+    weights = Value("w", TensorType(DType.FLOAT32, (rows, columns)), data=random_constant((rows, columns)))
     x, y = (Value(name, TensorType(DType.FLOAT32, (1, extent))) for name, extent in (("x", rows), ("y", columns)))
     op = Op("MatMul", (x, weights), (y,), version=18)
     assert (LoweredKernel.of(op, {}, {"": 18}) is not None) is is_timed

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir
 import pytest
+from onnx.reference import ReferenceEvaluator
 from parsed_models import parsed, text_model
 from tiers import covering
 
@@ -502,6 +503,9 @@ SHUFFLE = "a = Transpose <perm = [0, 1, 4, 2, 5, 3]> (x) y = Relu (a)"
         ("(float[9000] x) => (float[1] y)", "y = ReduceL2 <axes = [0]> (x)", False),
         ("(float x) => (float y)", "y = ReduceL2 (x)", False),
         ("(float[4,9000] x) => (float[1,1] y)", "y = ReduceL2 (x)", False),
+        ("(float[2,6,3,3] x) => (float[2,6,3,3] y)", "y = LRN <size = 3> (x)", True),
+        ("(float[2,6,3,3] x) => (float[2,6,3,3] y)", "y = LRN <size = 3, beta = 0.5> (x)", False),
+        ("(float[2,C,3,3] x) => (float[2,C,3,3] y)", "y = LRN <size = 3> (x)", False),
         (GATES.format(4, 1), RESPONSE, True),
         (GATES.format(1, 4), RESPONSE, False),
         ("(float[2,3,0,4] x, float[2,5,4] w) => (float[?,?,?,?] y)", PRODUCT, False),
@@ -512,6 +516,21 @@ SHUFFLE = "a = Transpose <perm = [0, 1, 4, 2, 5, 3]> (x) y = Relu (a)"
 def test_ops_that_others_compute_faster(signature: str, body: str, changes: bool) -> None:
     proto = text_model(f'<ir_version: 9, opset_import: ["" : 13]> g {signature} {{ {body} }}')
     assert (reformulated(proto) != [node.op_type for node in proto.graph.node]) == changes
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_windows_of_an_lrn_are_those_of_the_standard(size: int) -> None:
+    """onnxruntime has windows of odd sizes only. onnx's evaluator computes as many channels as the batch has images."""
+    body = f"g (float[4,4,2,2] x) => (float[4,4,2,2] y) {{ y = LRN <size = {size}, alpha = 3.0> (x) }}"
+    proto = text_model(f'<ir_version: 9, opset_import: ["" : 13]> {body}')
+    graph = inference.lift(onnx_ir.serde.deserialize_model(proto))
+    context = PassContext(None, kernels=NATIVE.kernels)  # type: ignore[arg-type]
+    Pipeline((Reformulate(), RemoveDead())).run(graph, context)
+    assert "Conv" in kinds(graph)
+    feed = {"x": np.random.default_rng(size).normal(size=(4, 4, 2, 2)).astype(np.float32)}
+    models = (proto, onnx.load_from_string(onnx_io.to_bytes(onnx_io.emit(graph))))
+    expected, found = (ReferenceEvaluator(each).run(None, feed)[0] for each in models)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("groups", "epsilon", "is_site"), [(4, 1e-5, True), (16, 1e-5, False), (4, 0.0, False)])

@@ -31,7 +31,7 @@ from layoutopt.driver.job import runtime_and_dialect
 from layoutopt.errors import ArgumentError, TargetError
 from layoutopt.formats import Format, lookup
 from layoutopt.ir.types import DType, Op, Signature, Slot, TensorType, Value
-from layoutopt.kernel_times.kernels import RandomConstant
+from layoutopt.kernel_times.kernels import random_constant
 from layoutopt.ops import OperandFormats, canonical_signature, signature_of
 from layoutopt.sample_inputs import SampleInputs
 from layoutopt.verification.data_movement import executed_data_movement
@@ -337,7 +337,7 @@ IN_0, W, OUT_0 = Slot("in", 0), Slot("in", 1), Slot("out", 0)
 def op_of(op_type: str, dtype: DType, *shapes: tuple[int, ...], constants: Sequence[int] = ()) -> Op:
     """An op with operands of these shapes, of which the last is the result and some are constants."""
     values = [
-        Value(f"v{index}", TensorType(dtype, shape), data=RandomConstant(shape) if index in constants else None)
+        Value(f"v{index}", TensorType(dtype, shape), data=random_constant(shape) if index in constants else None)
         for index, shape in enumerate(shapes)
     ]
     attributes: dict[str, Any] = {"kernel_shape": shapes[1][2:], "pads": (1, 1, 1, 1)} if op_type == "Conv" else {}

@@ -24,7 +24,7 @@ from layoutopt.dialects.onnxruntime.blocked_passes import (
     FuseIntoConvolutions,
 )
 from layoutopt.dialects.onnxruntime.integer import ChooseIntegerKernels, DetachQuantizers, UnsignActivations
-from layoutopt.dialects.onnxruntime.integer_chains import RequantizeChannels, Tabulate, WidenRows
+from layoutopt.dialects.onnxruntime.integer_chains import PoolChannelsLast, RequantizeChannels, Tabulate, WidenRows
 from layoutopt.dialects.onnxruntime.plain_passes import AvoidPrepacking, AvoidSkipLayerNormalization
 from layoutopt.dialects.onnxruntime.tables import kernels
 from layoutopt.dialects.onnxruntime.winograd import Winograd
@@ -63,6 +63,7 @@ _BAKED_PASSES = (
     Tabulate(),
     RequantizeChannels(),
     WidenRows(),
+    PoolChannelsLast(),
     SimplifyReshapes(),
     ShareConstants(),
     RemoveDead(),

@@ -6,8 +6,8 @@ import numpy as np
 
 from layoutopt.formats import product
 from layoutopt.ir.graph import Graph
-from layoutopt.ir.types import Array, Data, DType, Op, TensorType, Value
-from layoutopt.ops import flags, rule_of
+from layoutopt.ir.types import ComputedData, DType, Op, TensorType, Value
+from layoutopt.ops import facts, flags, rule_of
 from layoutopt.ops.builder import replace_op, rewriting
 from layoutopt.ops.qdq import (
     BYTES,
@@ -23,7 +23,6 @@ from layoutopt.ops.qdq import (
 )
 from layoutopt.ops.view import Reshape
 from layoutopt.passes.base import Pass, PassContext
-from layoutopt.record import Record
 from layoutopt.runtime.kernel_queries import BLOCKED_DOMAIN, blocked_channels
 
 _LARGEST_WEIGHT = 64
@@ -124,22 +123,7 @@ def _unsign(graph: Graph, integers: Value) -> None:
         graph.set_inputs(op, (*op.inputs[:ZERO_POINT], unsigned))
     integers.give_type(TensorType(DType.UINT8, integers.shape))
     if integers.data is not None:
-        integers.data = OtherSign(integers.data)
-
-
-class OtherSign(Record):
-    """A lazy constant of 8-bit integers in the type of the other signedness."""
-
-    data: Data
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return self.data.nbytes
-
-    def numpy(self) -> Array:
-        """The elements."""
-        return with_other_sign(self.data.numpy())
+        integers.data = ComputedData(integers.data.nbytes, lambda data: with_other_sign(data.numpy()), (integers.data,))
 
 
 class DetachQuantizers(Pass):
@@ -162,13 +146,19 @@ class DetachQuantizers(Pass):
             if source is None or not is_per_tensor(op.inputs[SCALE]):
                 continue
             is_plain = has_folded_weights(source) and is_dequantizer(_source(graph, source.x))
-            if not is_plain and source.domain != BLOCKED_DOMAIN:
-                continue
-            builder, shape = rewriting(graph, op, "flat"), (1, product(op.x.dims))
-            flat = builder.result("Flatten", [op.x], op.x.type_with(shape), {"axis": 0})
-            integers = builder.result(op.op_type, [flat, *op.inputs[1:]], op.y.type_with(shape), op.attributes)
-            builder.set_output(0, builder.reshape(integers, op.y.dims))
-            replace_op(graph, op, builder)
+            if is_plain or source.domain == BLOCKED_DOMAIN:
+                _detach(graph, op)
+
+
+def _detach(graph: Graph, quantizer: Op) -> None:
+    """Insert a Flatten in front of a QuantizeLinear."""
+    x, y = quantizer.x, quantizer.y
+    builder, shape = rewriting(graph, quantizer, "flat"), (1, product(x.dims))
+    flat = builder.result("Flatten", [x], x.type_with(shape), {"axis": 0})
+    inputs = [flat, *quantizer.inputs[1:]]
+    integers = builder.result(quantizer.op_type, inputs, y.type_with(shape), quantizer.attributes)
+    builder.set_output(0, builder.reshape(integers, y.dims))
+    replace_op(graph, quantizer, builder)
 
 
 def _source(graph: Graph, value: Value) -> Op | None:
@@ -181,17 +171,12 @@ def _source(graph: Graph, value: Value) -> Op | None:
 
 # onnxruntime moves Q/DQ ops past Reshapes, so they need not be adjacent to what these ops become.
 
-_SMALLEST = 1 << 12
-"""The smallest number of elements for which Q/DQ ops and Softmax are faster than the kernel on integers.
-
-The kernel is wrong by one on rows of one element.
-"""
 _ONE_AXIS = 13  # since this opset a Softmax is along one axis
 _IMAGE_AXES: dict[tuple[int, ...], bool] = {(2, 3): False, (1, 2): True}  # whether channels are last
 
 
 class ChooseIntegerKernels(Pass):
-    """Write a mean of an image as GlobalAveragePool and a Softmax on a matrix, between Q/DQ ops.
+    """Write a mean of an image as GlobalAveragePool, and a Softmax and an AveragePool in floating point, between Q/DQ ops.
 
     before: q -> DequantizeLinear -> ReduceMean(H, W) -> QuantizeLinear
     after:  q -> DequantizeLinear -> GlobalAveragePool -> Reshape -> QuantizeLinear
@@ -199,29 +184,37 @@ class ChooseIntegerKernels(Pass):
     before: q -> DequantizeLinear -> Softmax -> QuantizeLinear
     after:  q -> DequantizeLinear -> Flatten -> Softmax -> Reshape -> QuantizeLinear
 
+    before: q -> DequantizeLinear -> AveragePool -> QuantizeLinear
+    after:  q -> DequantizeLinear -> AveragePool -> Flatten -> QuantizeLinear -> Reshape
+
     onnxruntime computes a GlobalAveragePool on integers and a ReduceMean in floating point: 17 us against 246 on
     uint8[1,112,112,16] with channels last, which are transposed in front of the DequantizeLinear. Of a Softmax directly behind
-    a DequantizeLinear it makes QLinearSoftmax, whose kernel divides element by element: 7.8 ms against 1.1 on
-    uint8[4,4,256,256] (onnxruntime 1.23.2, one thread, AVX2). Flatten and Reshape move no data.
+    a DequantizeLinear it makes QLinearSoftmax, whose kernel divides element by element, 7.8 ms against 1.1 on
+    uint8[4,4,256,256] (1.23.2, one thread, AVX2), and is wrong by up to two. Of an AveragePool it makes QLinearAveragePool,
+    1.4 ms against 0.1 for 3x3 on uint8[1,192,28,28] (1.32). Flatten and Reshape move no data.
     """
 
     name = "choose-integer-kernels"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the ReduceMeans and the Softmaxes along one axis."""
+        """Visit the ReduceMeans, the AveragePools, and the Softmaxes along one axis."""
         for op in graph.ops:
-            dequantizer = graph.producer(op.x) if op.kind in ("ReduceMean", "Softmax") else None
+            dequantizer = graph.producer(op.x) if op.kind in ("AveragePool", "ReduceMean", "Softmax") else None
             if dequantizer is None or not is_dequantizer(dequantizer):
                 continue
+            quantizer = graph.only_reader(op.y)
             if op.kind == "ReduceMean":
                 _write_mean(graph, op, dequantizer)
+            elif quantizer is None or not is_quantizer(quantizer) or not is_per_tensor(quantizer.inputs[SCALE]):
+                pass
+            elif op.kind == "AveragePool":
+                _detach(graph, quantizer)
             elif op.version >= _ONE_AXIS:
                 _write_softmax(graph, op)
 
 
 def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
-    q, axes = dequantizer.x, mean.elements(1) or mean.integers("axes")
-    is_last = _IMAGE_AXES.get(tuple(sorted(axis % 4 for axis in axes or () if isinstance(axis, int))))
+    q, is_last = dequantizer.x, _IMAGE_AXES.get(facts(mean).reduced_axes(mean) or ())
     last, quantizer = mean, graph.only_reader(mean.y)
     while quantizer is not None and isinstance(rule_of(quantizer), Reshape):
         last, quantizer = quantizer, graph.only_reader(quantizer.y)
@@ -242,10 +235,8 @@ def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
 
 
 def _write_softmax(graph: Graph, softmax: Op) -> None:
-    shape, quantizer = softmax.y.static_shape, graph.only_reader(softmax.y)
-    if shape is None or quantizer is None or not is_quantizer(quantizer) or not is_per_tensor(quantizer.inputs[1]):
-        return
-    if (shape[-1] > 1 and prod(shape) < _SMALLEST) or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
+    shape = softmax.y.static_shape
+    if shape is None or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
         return
     builder, type = rewriting(graph, softmax, "matrix"), softmax.y.type_with((prod(shape[:-1]), shape[-1]))
     flat = builder.result("Flatten", [softmax.x], type, {"axis": len(shape) - 1})
