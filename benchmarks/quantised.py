@@ -5,12 +5,12 @@
     python benchmarks/quantised.py profile NETWORK    the time per op type, before and after
     python benchmarks/quantised.py kernels            the times in layoutopt/dialects/onnxruntime/integer_chains.py
 
-Networks may be those of examples/zoo/deployed, too, and light models of the onnx package. They are quantised by onnxruntime: QDQ form, weights per channel,
-activations per tensor, calibrated on two random inputs. Weights have 7 bits (`reduce_range`), as onnxruntime recommends for
-CPUs without VNNI: their kernels saturate sums of two products of 8 bits. The last op stays in floating point, so that outputs
-are not rounded to a constant, and so does an AveragePool of efficientnet_b0, whose kernel is larger than the image: there
-QLinearAveragePool returns zeros. Every ratio is the median of pairs of runs, the two models in turns; `spread` has its
-quartiles. Times are those of the thread on its core.
+Networks may be those of examples/zoo/deployed, too, and light models of the onnx package. They are quantised by onnxruntime:
+QDQ form, weights per channel, activations per tensor, calibrated on two random inputs. Weights have 7 bits (`reduce_range`), as
+onnxruntime recommends for CPUs without VNNI: their kernels saturate sums of two products of 8 bits. The last op stays in
+floating point, so that outputs are not rounded to a constant, and so does an AveragePool of efficientnet_b0, whose kernel is
+larger than the image: there QLinearAveragePool returns zeros. Every ratio is the median of pairs of runs, the two models in
+turns; `spread` has its quartiles. Times are those of the thread on its core.
 
 With `signed`, activations and weights are int8 of 8 bits, per tensor, as by default in onnxruntime's `quantize_static`. The
 column `definition` has the difference of original and result from the original without optimisations, which saturates nowhere.

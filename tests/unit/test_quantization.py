@@ -291,6 +291,12 @@ def test_large_pools_between_other_ops_are_transposed(channels: int) -> None:
     assert found == (["MaxPool"] if channels == 5 else ["Transpose", "NhwcMaxPool", "Transpose"])
 
 
+def test_the_planned_format_of_a_pool_of_integers_has_its_kernel() -> None:
+    text = "agraph (uint8[1,32,40,40] q) => (uint8[1,32,39,39] p) { p = MaxPool <kernel_shape = [2, 2]> (q) }"
+    result = layoutopt.optimize(text_model(HEADER + text), "cpu", measure=False)
+    assert [node.op_type for node in result.proto.graph.node] == ["Transpose", "NhwcMaxPool", "Transpose"]
+
+
 def test_an_average_between_quantizers_is_computed_in_floating_point() -> None:
     model = text_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[1,24,28,28] x) => (float[1,24,14,14] y)

@@ -53,6 +53,7 @@ _PASSES = (
     AvoidPrepacking(),
     UnsignActivations(),
     ChooseIntegerKernels(),
+    PoolChannelsLast(),
     Winograd(),
     DetachQuantizers(),
     DeclarePaddedChannels(),

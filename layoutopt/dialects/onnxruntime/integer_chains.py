@@ -395,6 +395,7 @@ class PoolChannelsLast(Pass):
             inputs = [builder.transpose(op.x, last)]
             pooled = builder.result("NhwcMaxPool", inputs, type, attributes, "com.microsoft")
             builder.set_output(0, builder.transpose(pooled, first))
+            graph.opsets.setdefault("com.microsoft", 1)
             replace_op(graph, op, builder)
         for op in graph.ops:
             before = graph.producer(op.x) if op.kind == "Transpose" else None
