@@ -98,7 +98,7 @@ class PassContext(Struct):
 
     @property
     def has_to_gain(self) -> bool:
-        """Whether the original stays unless the plan is faster: not if formats or devices are given, nor for other gains."""
+        """Whether the original stays if the result is slower: not in training or for fast sessions, pins and devices."""
         # The baseline has packed weights, which training changes.
         return not self.pins and self.platform is None and self.sessions != "fast" and self.mode != "training"
 

@@ -365,7 +365,7 @@ def _added_ops(graph: Graph, op: Op, value: Value) -> list[Op]:
     added, pending = [], [value]
     while pending:
         producer = graph.producer(pending.pop())
-        if producer is not None and producer.order[:-1] == op.order:
+        if producer is not None and producer not in added and producer.order[:-1] == op.order:
             added.append(producer)
             pending += producer.present_inputs
     return added

@@ -252,7 +252,7 @@ class LayoutRule:
         return None
 
     def reduced_axes(self, op: Op) -> tuple[int, ...] | None:
-        """The axes that a Reduce* reduces, sorted; None if they are computed."""
+        """The axes that a Reduce* reduces, sorted; none for other ops; None if they are computed."""
         return ()
 
     def averaged_axes(self, op: Op) -> frozenset[int] | None:

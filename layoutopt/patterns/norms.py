@@ -151,6 +151,7 @@ def _parameter(result: Value, stem: str, numbers: Array) -> Value:
 
 
 _ROOTS = 0.75  # the exponent of the square root times its own square root
+_MANY = 512  # channels, of whose convolution the filter has a megabyte; with 1024 it takes as long as LRN
 
 
 def lrn_by_convolution(graph: Graph, op: Op) -> Value | None:
@@ -164,15 +165,17 @@ def lrn_by_convolution(graph: Graph, op: Op) -> Value | None:
     """
     x, attributes = op.x, {"alpha": 1e-4, "beta": _ROOTS, "bias": 1.0, **op.attributes}
     channels, alpha = x.shape[1] if x.shape and len(x.shape) > 2 else None, attributes["alpha"]
-    if x.dtype is not DType.FLOAT32 or not isinstance(channels, int) or attributes["beta"] != _ROOTS:
+    if x.dtype is not DType.FLOAT32 or attributes["beta"] != _ROOTS or not attributes["bias"]:
+        return None
+    if not isinstance(channels, int) or channels >= _MANY:
         return None
     assert isinstance(alpha, float)
-    size, stem = op.integer("size"), f"{op.y.name}/squares"
+    size, stem = op.integer("size"), op.y.name
     band = np.tri(channels, k=size // 2) - np.tri(channels, k=-((size + 1) // 2))
     filters = (alpha / size * band).astype(np.float32).reshape(channels, channels, *[1] * (len(x.dims) - 2))
     biases = np.full(channels, attributes["bias"], np.float32)
-    constants = [graph.new_constant(each, stem) for each in (filters, biases)]
-    squares = graph.new_result("Mul", (x, x), x.type, stem, op)
+    constants = graph.new_constant(filters, f"{stem}/band"), graph.new_constant(biases, f"{stem}/bias")
+    squares = graph.new_result("Mul", (x, x), x.type, f"{stem}/squares", op)
     value = graph.new_result("Conv", (squares, *constants), x.type, f"{stem}/sum", op)
     root = graph.new_result("Sqrt", (value,), x.type, f"{stem}/root", op)
     other = graph.new_result("Sqrt", (root,), x.type, f"{stem}/root", op)

@@ -533,6 +533,31 @@ def test_windows_of_an_lrn_are_those_of_the_standard(size: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("dtype", "channels", "bias"), [("float16", 4, 1.0), ("float", 512, 1.0), ("float", 4, 0.0)])
+def test_an_lrn_of_another_type_of_many_channels_or_without_a_bias_stays(
+    dtype: str, channels: int, bias: float
+) -> None:
+    """onnxruntime has no kernels for float16; of many channels it is as fast; 0 / 0 depends on rounding."""
+    signature = f"({dtype}[1,{channels},2,2] x) => ({dtype}[1,{channels},2,2] y)"
+    body = f"g {signature} {{ y = LRN <size = 3, bias = {bias}> (x) }}"
+    graph = inference.lift(
+        onnx_ir.serde.deserialize_model(text_model(f'<ir_version: 9, opset_import: ["" : 13]> {body}'))
+    )
+    context = PassContext(None, kernels=NATIVE.kernels)  # type: ignore[arg-type]
+    Pipeline((Reformulate(),)).run(graph, context)
+    assert kinds(graph) == ["LRN"]
+
+
+def test_a_request_for_growth_counts_every_constant_once() -> None:
+    body = "g (float[1,300,2,2] x) => (float[1,300,2,2] y) { y = LRN <size = 3> (x) }"
+    graph = inference.lift(
+        onnx_ir.serde.deserialize_model(text_model(f'<ir_version: 9, opset_import: ["" : 13]> {body}'))
+    )
+    context = PassContext(load_target("cpu-avx2"), kernels=NATIVE.kernels)
+    Pipeline((Reformulate(),)).run(graph, context)
+    assert [each.nbytes for each in context.growth.requests] == [4 * 300 * 300 + 4 * 300]
+
+
 @pytest.mark.parametrize(("groups", "epsilon", "is_site"), [(4, 1e-5, True), (16, 1e-5, False), (4, 0.0, False)])
 def test_means_per_channel_need_whole_channels_and_an_epsilon(groups: int, epsilon: float, is_site: bool) -> None:
     graph = inference.lift(onnx_ir.serde.deserialize_model(network(8, groups, epsilon=epsilon)))

@@ -1,7 +1,5 @@
 """Passes on quantised models before baking: Q/DQ ops around ops for which onnxruntime would choose a slow kernel."""
 
-from math import prod
-
 import numpy as np
 
 from layoutopt.formats import product
@@ -151,8 +149,10 @@ class DetachQuantizers(Pass):
 
 
 def _detach(graph: Graph, quantizer: Op) -> None:
-    """Insert a Flatten in front of a QuantizeLinear."""
+    """Insert a Flatten in front of a QuantizeLinear of a known rank."""
     x, y = quantizer.x, quantizer.y
+    if x.shape is None:
+        return
     builder, shape = rewriting(graph, quantizer, "flat"), (1, product(x.dims))
     flat = builder.result("Flatten", [x], x.type_with(shape), {"axis": 0})
     inputs = [flat, *quantizer.inputs[1:]]
@@ -171,25 +171,21 @@ def _source(graph: Graph, value: Value) -> Op | None:
 
 # onnxruntime moves Q/DQ ops past Reshapes, so they need not be adjacent to what these ops become.
 
-_ONE_AXIS = 13  # since this opset a Softmax is along one axis
 _IMAGE_AXES: dict[tuple[int, ...], bool] = {(2, 3): False, (1, 2): True}  # whether channels are last
 
 
 class ChooseIntegerKernels(Pass):
-    """Write a mean of an image as GlobalAveragePool, and a Softmax and an AveragePool in floating point, between Q/DQ ops.
+    """Write a mean of an image as GlobalAveragePool, and Softmax and AveragePool in floating point, between Q/DQ ops.
 
     before: q -> DequantizeLinear -> ReduceMean(H, W) -> QuantizeLinear
     after:  q -> DequantizeLinear -> GlobalAveragePool -> Reshape -> QuantizeLinear
 
     before: q -> DequantizeLinear -> Softmax -> QuantizeLinear
-    after:  q -> DequantizeLinear -> Flatten -> Softmax -> Reshape -> QuantizeLinear
-
-    before: q -> DequantizeLinear -> AveragePool -> QuantizeLinear
-    after:  q -> DequantizeLinear -> AveragePool -> Flatten -> QuantizeLinear -> Reshape
+    after:  q -> DequantizeLinear -> Softmax -> Flatten -> QuantizeLinear -> Reshape
 
     onnxruntime computes a GlobalAveragePool on integers and a ReduceMean in floating point: 17 us against 246 on
-    uint8[1,112,112,16] with channels last, which are transposed in front of the DequantizeLinear. Of a Softmax directly behind
-    a DequantizeLinear it makes QLinearSoftmax, whose kernel divides element by element, 7.8 ms against 1.1 on
+    uint8[1,112,112,16] with channels last, which are transposed in front of the DequantizeLinear. Of a Softmax directly between
+    both it makes QLinearSoftmax, whose kernel divides element by element, 7.8 ms against 1.1 on
     uint8[4,4,256,256] (1.23.2, one thread, AVX2), and is wrong by up to two. Of an AveragePool it makes QLinearAveragePool,
     1.4 ms against 0.1 for 3x3 on uint8[1,192,28,28] (1.32). Flatten and Reshape move no data.
     """
@@ -197,7 +193,7 @@ class ChooseIntegerKernels(Pass):
     name = "choose-integer-kernels"
 
     def run(self, graph: Graph, context: PassContext) -> None:
-        """Visit the ReduceMeans, the AveragePools, and the Softmaxes along one axis."""
+        """Visit the ReduceMeans, the AveragePools and the Softmaxes."""
         for op in graph.ops:
             dequantizer = graph.producer(op.x) if op.kind in ("AveragePool", "ReduceMean", "Softmax") else None
             if dequantizer is None or not is_dequantizer(dequantizer):
@@ -205,12 +201,8 @@ class ChooseIntegerKernels(Pass):
             quantizer = graph.only_reader(op.y)
             if op.kind == "ReduceMean":
                 _write_mean(graph, op, dequantizer)
-            elif quantizer is None or not is_quantizer(quantizer) or not is_per_tensor(quantizer.inputs[SCALE]):
-                pass
-            elif op.kind == "AveragePool":
+            elif quantizer is not None and is_quantizer(quantizer) and is_per_tensor(quantizer.inputs[SCALE]):
                 _detach(graph, quantizer)
-            elif op.version >= _ONE_AXIS:
-                _write_softmax(graph, op)
 
 
 def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
@@ -218,7 +210,7 @@ def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
     last, quantizer = mean, graph.only_reader(mean.y)
     while quantizer is not None and isinstance(rule_of(quantizer), Reshape):
         last, quantizer = quantizer, graph.only_reader(quantizer.y)
-    if is_last is None or q.rank != 4 or q.dtype not in BYTES or not is_per_tensor(dequantizer.inputs[1]):
+    if is_last is None or q.rank != 4 or q.dtype not in BYTES or not is_per_tensor(dequantizer.inputs[SCALE]):
         return
     if not is_quantizer(quantizer):
         return
@@ -232,14 +224,3 @@ def _write_mean(graph: Graph, mean: Op, dequantizer: Op) -> None:
     # The sum has other rounding errors, so the name is new: models are compared at the integers only.
     graph.rename(last.y, graph.fresh_name(f"{last.y.name}/mean"))
     replace_op(graph, last, builder)
-
-
-def _write_softmax(graph: Graph, softmax: Op) -> None:
-    shape = softmax.y.static_shape
-    if shape is None or softmax.integer("axis", -1) % len(shape) != len(shape) - 1:
-        return
-    builder, type = rewriting(graph, softmax, "matrix"), softmax.y.type_with((prod(shape[:-1]), shape[-1]))
-    flat = builder.result("Flatten", [softmax.x], type, {"axis": len(shape) - 1})
-    result = builder.result("Softmax", [flat], type, {"axis": -1})
-    builder.set_output(0, builder.reshape(result, shape))
-    replace_op(graph, softmax, builder)

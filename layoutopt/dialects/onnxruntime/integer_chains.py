@@ -384,8 +384,8 @@ class PoolChannelsLast(Pass):
     def run(self, graph: Graph, context: PassContext) -> None:
         """Visit the MaxPools without indices, then the Transposes."""
         for op in graph.ops:
-            rule = rule_of(op) if op.kind == "MaxPool" and op.x.dtype in BYTES else None
-            if rule is None or rule.flops(op) < _FEW or len(op.present_outputs) > 1:
+            rule = rule_of(op) if op.kind == "MaxPool" and op.x.dtype in BYTES and op.x.shape else None
+            if rule is None or len(op.present_outputs) > 1 or (op.y.static_shape is not None and rule.flops(op) < _FEW):
                 continue
             rank = len(op.x.dims)
             last, first = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))
