@@ -150,8 +150,8 @@ def _parameter(result: Value, stem: str, numbers: Array) -> Value:
     return Value(f"{result.name}/{stem}", type, data=ArrayData(numbers.astype(type.dtype.numpy)))
 
 
-_ROOTS = 0.75  # the exponent of the square root times its own square root
-_MANY = 512  # channels, of whose convolution the filter has a megabyte; with 1024 it takes as long as LRN
+_EXPONENT = 0.75  # of a square root times its own square root
+_MAX_CHANNELS = 511  # a filter of a megabyte; with 1024 channels the convolution takes as long as LRN
 
 
 def lrn_by_convolution(graph: Graph, op: Op) -> Value | None:
@@ -163,11 +163,11 @@ def lrn_by_convolution(graph: Graph, op: Op) -> Value | None:
     onnxruntime's LRN takes 17.4 ms for 192 x 55 x 55 elements, the other ops 3.5 (1.32, one thread, AVX2). The definition:
     Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, section 3.3.
     """
-    x, attributes = op.x, {"alpha": 1e-4, "beta": _ROOTS, "bias": 1.0, **op.attributes}
+    x, attributes = op.x, {"alpha": 1e-4, "beta": _EXPONENT, "bias": 1.0, **op.attributes}
     channels, alpha = x.shape[1] if x.shape and len(x.shape) > 2 else None, attributes["alpha"]
-    if x.dtype is not DType.FLOAT32 or attributes["beta"] != _ROOTS or not attributes["bias"]:
+    if x.dtype is not DType.FLOAT32 or attributes["beta"] != _EXPONENT or not attributes["bias"]:
         return None
-    if not isinstance(channels, int) or channels >= _MANY:
+    if not isinstance(channels, int) or channels > _MAX_CHANNELS:
         return None
     assert isinstance(alpha, float)
     size, stem = op.integer("size"), op.y.name

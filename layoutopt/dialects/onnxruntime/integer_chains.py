@@ -1,4 +1,4 @@
-"""Passes on quantised models after baking: chains of element-wise ops on integers, and rows of images.
+"""Passes on quantised models after baking: chains of element-wise ops on integers, rows of images, and MaxPool.
 
 Every rewrite computes the same integers as the ops that it replaces, for all input integers; measured costs decide where a
 rewrite is made.
@@ -376,7 +376,8 @@ class PoolChannelsLast(Pass):
     before: q -> MaxPool -> Transpose(0, 2, 3, 1) -> p
     after:  q -> Transpose(0, 2, 3, 1) -> NhwcMaxPool -> p
 
-    The kernel for channels first compares 0.2 to 0.4 elements per ns, the other one 8 to 27, and a Transpose moves 10.
+    The kernel for channels first compares 0.2 to 0.4 elements per ns, the other one 8 to 27, and a Transpose moves 10. The pass
+    runs before baking, too, for a MaxPool outside of QDQ groups.
     """
 
     name = "pool-channels-last"
